@@ -3,7 +3,6 @@ package attention
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -167,8 +166,7 @@ func impact(b *backlog.Backlog) string {
 // operator adds what needs an operator's attention.
 func (a *attentions) operator(ctx context.Context) error {
 	check, err := a.operate.LastCheck(ctx, a.who)
-	var e *service.Error
-	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
+	if e := web.Refused(err); err != nil && (e == nil || e.Kind != service.NotFound) {
 		return err
 	}
 	if n := int64(check.Differences); n > 0 {

@@ -2,7 +2,6 @@ package compose
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -118,11 +117,12 @@ func (c *composeView) look(in *intake.Intake) (*columnsView, error) {
 		v.Rows = s.Rows
 	}
 	in.Permit()
-	var refused *service.Error
-	if err := in.Read(list.recipients(in, nil, nil)); errors.As(err, &refused) && refused.Kind != service.Internal {
+	if err := in.Read(list.recipients(in, nil, nil)); err != nil {
+		refused := web.Refused(err)
+		if refused == nil {
+			return nil, err
+		}
 		v.Problem = refused.Detail
-	} else if err != nil {
-		return nil, err
 	}
 	first, err := in.FirstRejected()
 	v.Bad, v.Mistakes = in.Rejected(), mistakesOf(first)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,7 +21,6 @@ import (
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // Templates are the pages of this room.
@@ -35,22 +33,12 @@ var files embed.FS
 type Pages struct {
 	web       *web.Frame
 	service   *service.Service
-	library   *templates.Library
-	drafts    *drafts.Library
-	people    *people.People
 	templates *pages.Pages
 }
 
 // New returns the pages.
 func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages {
-	return &Pages{
-		web:       frame,
-		service:   svc,
-		library:   svc.Templates,
-		drafts:    svc.Drafts,
-		people:    svc.People,
-		templates: templates,
-	}
+	return &Pages{web: frame, service: svc, templates: templates}
 }
 
 // Routes returns the routes of the pages.
@@ -115,7 +103,7 @@ const askFrom = 11
 func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret()}
 	if id := r.URL.Query().Get("draft"); id != "" {
-		draft, err := p.drafts.Get(r.Context(), v.User, id)
+		draft, err := p.service.Drafts.Get(r.Context(), v.User, id)
 		if err != nil {
 			return err
 		}
@@ -123,7 +111,7 @@ func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
 	if c.TimeZone == "" {
-		defaults, err := p.people.Defaults(r.Context(), v.Caller(), v.User)
+		defaults, err := p.service.People.Defaults(r.Context(), v.Caller(), v.User)
 		if err != nil {
 			return err
 		}
@@ -134,16 +122,12 @@ func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 }
 
 func (p *Pages) showCompose(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	c *composeView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, c *composeView,
 ) (err error) {
-	if c.May, err = p.people.AllowedSenders(r.Context(), v.Caller()); err != nil {
+	if c.May, err = p.service.People.AllowedSenders(r.Context(), v.Caller()); err != nil {
 		return err
 	}
-	list, _, err := p.library.List(r.Context(), v.User, maxTemplates, "")
+	list, _, err := p.service.Templates.List(r.Context(), v.User, maxTemplates, "")
 	if err != nil {
 		return err
 	}
@@ -155,7 +139,7 @@ func (p *Pages) showCompose(
 	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
 		c.Templates = append(c.Templates, c.Template)
 	}
-	saved, err := p.drafts.List(r.Context(), v.User)
+	saved, err := p.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -205,9 +189,8 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	}
 	hash := c.hash(list)
 	accepted, err := p.accept(r, v, c, in, list, hash)
-	var refused *service.Error
-	switch {
-	case errors.As(err, &refused) && refused.Kind != service.Internal:
+	switch refused := web.Refused(err); {
+	case refused != nil:
 		c.Problem, c.Batch = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
 			c.Problem = "Not sent. Fix the highlighted fields and try again."
@@ -225,7 +208,7 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 		c.Tested, c.Once = accepted, web.NewSecret()
 		return p.showCompose(w, r, v, http.StatusOK, c)
 	}
-	if err := p.drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+	if err := p.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
 		p.web.Log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
 	return web.SeeOther(w, r, "/batches/"+accepted.ID.String())
@@ -266,18 +249,13 @@ func (p *Pages) accept(
 		return service.Accepted{}, err
 	}
 	a, _, err = p.service.Accept(
-		r.Context(),
-		v.Caller(),
-		in,
-		service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash},
+		r.Context(), v.Caller(), in, service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash},
 	)
 	return a, err
 }
 
 // fill fills a batch with the form.
-func (p *Pages) fill(
-	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList,
-) error {
+func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList) error {
 	b := &in.Batch
 	*b = intake.Batch{From: c.From, Category: c.Category, Lane: c.Lane, Tags: splitAddresses(c.Tags),
 		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks}
@@ -290,7 +268,7 @@ func (p *Pages) fill(
 	} else {
 		b.Template, b.Language = c.Template, c.Language
 		// An error of the template is found below.
-		if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := p.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category = cmp.Or(category, t.Category)
 		}

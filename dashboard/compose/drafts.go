@@ -2,14 +2,12 @@ package compose
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/dashboard/web"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
@@ -21,7 +19,7 @@ type draftsView struct {
 
 // listDrafts is GET /drafts.
 func (p *Pages) listDrafts(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	list, err := p.drafts.List(r.Context(), v.User)
+	list, err := p.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -43,9 +41,9 @@ func (p *Pages) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if err != nil {
 		return err
 	}
-	saved, err := p.drafts.Save(r.Context(), v.User, c.Draft)
-	var refused *service.Error
-	if err != nil && (!errors.As(err, &refused) || refused.Kind == service.Internal) {
+	saved, err := p.service.Drafts.Save(r.Context(), v.User, c.Draft)
+	refused := web.Refused(err)
+	if err != nil && refused == nil {
 		return err
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
@@ -67,14 +65,14 @@ func (p *Pages) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor
 // deleteDraft is POST /drafts/{id}/delete.
 func (p *Pages) deleteDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
-	list, err := p.drafts.List(r.Context(), v.User)
+	list, err := p.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(list, func(i drafts.Info) bool { return i.ID == id }) {
 		return web.ErrNoPage
 	}
-	if err := p.drafts.Delete(r.Context(), v.User, id); err != nil {
+	if err := p.service.Drafts.Delete(r.Context(), v.User, id); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, "/drafts")

@@ -56,15 +56,12 @@ func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Intake) (*co
 
 // formError returns the error for a form that cannot be read.
 func formError(err error) error {
-	var known *service.Error
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &known):
+	if _, known := errors.AsType[*service.Error](err); known {
 		return err
-	case errors.As(err, &large):
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return service.Fail(
-			service.TooLarge,
-			"too_large",
+			service.TooLarge, "too_large",
 			"This form is limited to 16 MiB without attachments. Send larger batches through the API.",
 		)
 	}

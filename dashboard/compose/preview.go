@@ -65,7 +65,7 @@ func (p *Pages) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category
-	if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
+	if t, err := p.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
 	to.Vars = pages.WithExample(to.Vars, category, p.web.PublicURL())

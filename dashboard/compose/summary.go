@@ -24,7 +24,7 @@ func (p *Pages) summaryOf(
 	content, category, sender := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category, c.From
 	if c.Template != "" {
 		// An error of the template is shown beside its field.
-		if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := p.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category, sender = cmp.Or(category, t.Category), cmp.Or(sender, t.Sender)
 		}

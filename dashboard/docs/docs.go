@@ -58,13 +58,10 @@ type call struct {
 
 var calls = []call{
 	{
-		"send",
-		"Send a batch",
+		"send", "Send a batch",
 		"Returns 202 with the batch's ID as soon as everything is stored. " +
 			"You can repeat the request with the same Idempotency-Key: the batch is sent once.",
-		http.MethodPost,
-		"/v1/batches",
-		`{
+		http.MethodPost, "/v1/batches", `{
   "from": "Shop <shop@example.com>",
   "subject": "Your order, {{first}}",
   "text": "Dear {{first}}, it is on its way.",
@@ -72,36 +69,24 @@ var calls = []call{
 }`,
 	},
 	{
-		"batch",
-		"Get a batch",
+		"batch", "Get a batch",
 		"Returns its state and its counts by state, reason and provider. The counts always add up.",
-		http.MethodGet,
-		"/v1/batches/BATCH_ID",
-		"",
+		http.MethodGet, "/v1/batches/BATCH_ID", "",
 	},
 	{
-		"logs",
-		"List the logs of a batch",
+		"logs", "List the logs of a batch",
 		"Returns one log per recipient, with its state and reason. For the next page, pass next_cursor as cursor.",
-		http.MethodGet,
-		"/v1/batches/BATCH_ID/logs?state=failed",
-		"",
+		http.MethodGet, "/v1/batches/BATCH_ID/logs?state=failed", "",
 	},
 	{
-		"log",
-		"Get the timeline of one recipient",
+		"log", "Get the timeline of one recipient",
 		"Returns each attempt, answer, event and decision, in order.",
-		http.MethodGet,
-		"/v1/logs/LOG_ID",
-		"",
+		http.MethodGet, "/v1/logs/LOG_ID", "",
 	},
 	{
-		"stats",
-		"Count by day",
+		"stats", "Count by day",
 		"Returns delivered, failed and queued counts per UTC day.",
-		http.MethodGet,
-		"/v1/stats?from=2026-01-01&to=2026-01-31",
-		"",
+		http.MethodGet, "/v1/stats?from=2026-01-01&to=2026-01-31", "",
 	},
 }
 

@@ -4,7 +4,7 @@ package endpoints
 import (
 	"context"
 	"embed"
-	"errors"
+	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -185,9 +186,8 @@ func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visit
 		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
 	made, err := p.endpoints(v.Caller()).Create(r.Context(), owner, &n)
-	var refused *service.Error
-	if errors.As(err, &refused) && refused.Kind != service.Internal {
-		view := &endpointsView{New: n, Wrong: web.WrongFields(refused)}
+	if refused := web.Refused(err); refused != nil {
+		view := &endpointsView{New: n, Wrong: web.WrongFields(err)}
 		if len(view.Wrong) == 0 {
 			view.Wrong = map[string]string{"url": refused.Detail}
 		}
@@ -301,4 +301,16 @@ func changeEndpoint(ctx context.Context, e *endpoints.Endpoints, user, id, do st
 		err = web.ErrNoPage
 	}
 	return err
+}
+
+// answerWords says how an endpoint answered a post. text is why there is no answer, if there is none.
+func answerWords(status int, text string) string {
+	a := endpoint.Attempt{Status: status, Answer: text}
+	switch {
+	case a.OK():
+		return fmt.Sprintf("Accepted (%d)", status)
+	case status == 0:
+		return strings.TrimSuffix("No answer: "+text, ": ")
+	}
+	return strings.TrimSuffix(web.Sentence(a.Words()), ".")
 }

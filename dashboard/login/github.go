@@ -118,9 +118,7 @@ func (g *githubLogin) app() *oauth2.Config {
 
 func (g *githubLogin) authURL(state, verifier string) string {
 	return g.app().AuthCodeURL(
-		state,
-		oauth2.S256ChallengeOption(verifier),
-		oauth2.SetAuthURLParam("allow_signup", "false"),
+		state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("allow_signup", "false"),
 	)
 }
 

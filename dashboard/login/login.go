@@ -243,8 +243,7 @@ func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, to string, why re
 
 // failLogin refuses a login if err says why the user may not log in. Otherwise it returns err.
 func (p *Pages) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) error {
-	var e *service.Error
-	if errors.As(err, &e) && e.Kind == service.Forbidden {
+	if e := web.Refused(err); e != nil && e.Kind == service.Forbidden {
 		return p.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
 	}
 	return err
@@ -409,25 +408,13 @@ func browserName(agent string) string {
 		}
 		return ""
 	}
-	browser := find(
-		[][2]string{
-			{"Edg/", "Edge"},
-			{"OPR/", "Opera"},
-			{"Firefox/", "Firefox"},
-			{"Chrome/", "Chrome"},
-			{"Safari/", "Safari"},
-		},
-	)
-	system := find(
-		[][2]string{
-			{"Android", "Android"},
-			{"iPhone", "iPhone"},
-			{"iPad", "iPad"},
-			{"Mac OS X", "macOS"},
-			{"Windows", "Windows"},
-			{"Linux", "Linux"},
-		},
-	)
+	browser := find([][2]string{
+		{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"},
+	})
+	system := find([][2]string{
+		{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Mac OS X", "macOS"}, {"Windows", "Windows"},
+		{"Linux", "Linux"},
+	})
 	switch {
 	case browser != "" && system != "":
 		return browser + " on " + system

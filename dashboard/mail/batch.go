@@ -165,11 +165,7 @@ func didWords(did, flying, reached, kept string) string {
 
 // readBatch reads everything that the page of a batch shows.
 func (p *Pages) readBatch(
-	ctx context.Context,
-	who service.Caller,
-	id string,
-	q url.Values,
-	cursor string,
+	ctx context.Context, who service.Caller, id string, q url.Values, cursor string,
 ) (*batchView, error) {
 	b, err := p.mail.Batch(ctx, who, id)
 	if err != nil {
@@ -183,12 +179,7 @@ func (p *Pages) readBatch(
 }
 
 // batchOf returns the view of a batch without its logs and its flow.
-func (p *Pages) batchOf(
-	ctx context.Context,
-	who service.Caller,
-	b *mail.BatchView,
-	q url.Values,
-) *batchView {
+func (p *Pages) batchOf(ctx context.Context, who service.Caller, b *mail.BatchView, q url.Values) *batchView {
 	row := RowOf(p.web.Providers, b)
 	row.Bar.Link("/batches/" + b.ID.String())
 	return &batchView{
@@ -370,13 +361,7 @@ func logTabs(b *mail.BatchView, q url.Values) []web.Tab {
 	return out
 }
 
-func (p *Pages) addLogs(
-	ctx context.Context,
-	who service.Caller,
-	v *batchView,
-	q url.Values,
-	cursor string,
-) error {
+func (p *Pages) addLogs(ctx context.Context, who service.Caller, v *batchView, q url.Values, cursor string) error {
 	id := v.ID.String()
 	logs, err := p.mail.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {

@@ -160,10 +160,7 @@ func (p *Pages) batchesEvents(w http.ResponseWriter, r *http.Request, v *web.Vis
 }
 
 func (p *Pages) readBatches(
-	ctx context.Context,
-	who service.Caller,
-	q url.Values,
-	cursor string,
+	ctx context.Context, who service.Caller, q url.Values, cursor string,
 ) (*batchesView, error) {
 	v := &batchesView{filterView: filterOf(p.web.Providers, q), Tabs: batchTabs(q)}
 	f := mail.BatchFilter{
@@ -267,10 +264,8 @@ const maxColumns = 100
 // metadataColumns returns the keys of metadata that have a column: those of the batch, and
 // those of the first recipients.
 func metadataColumns(b *mail.BatchView, logs []mail.LogView) []string {
-	keys := maps.Clone(b.Metadata)
-	if keys == nil {
-		keys = map[string]string{}
-	}
+	keys := map[string]string{}
+	maps.Copy(keys, b.Metadata)
 	for i := range logs {
 		maps.Copy(keys, logs[i].Metadata)
 	}
@@ -296,10 +291,8 @@ func exportRow(b *mail.BatchView, l *mail.LogView, columns []string) []string {
 		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
 		at, strings.Join(b.Tags, " "), b.Category,
 	}
-	metadata := maps.Clone(b.Metadata)
-	if metadata == nil {
-		metadata = map[string]string{}
-	}
+	metadata := map[string]string{}
+	maps.Copy(metadata, b.Metadata)
 	maps.Copy(metadata, l.Metadata)
 	for _, key := range columns {
 		row = append(row, metadata[key])

@@ -2,7 +2,6 @@ package mail
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -160,11 +159,7 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 
 // askSelected asks for the confirmation of sendSelected.
 func (c *Commands) askSelected(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	do models.CommandKind,
-	ids []models.ID,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, do models.CommandKind, ids []models.ID,
 ) error {
 	reached, err := c.commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
 	if err != nil {
@@ -201,25 +196,18 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 	switch do {
 	case "stop":
 		return &web.Question{Title: "Stop this batch?", Do: "Stop", Text: []string{
-			fmt.Sprintf(
-				"%s not finished yet. Within one second no new provider call starts for them. "+
-					"They wait until you resume the batch.",
-				web.Are(b.Counts.Open()),
-			),
+			web.Are(b.Counts.Open()) + " not finished yet. Within one second no new provider call starts for them. " +
+				"They wait until you resume the batch.",
 			"Calls that have started cannot be recalled. Messages that a provider has accepted are still delivered."}}
 	case "resume":
 		return &web.Question{Title: "Resume this batch?", Do: "Resume", Text: []string{
-			fmt.Sprintf(
-				"%s not finished yet. Those that no provider has accepted are sent now. Nothing is sent twice.",
-				web.Are(b.Counts.Open()),
-			)}}
+			web.Are(b.Counts.Open()) + " not finished yet. Those that no provider has accepted are sent now. " +
+				"Nothing is sent twice."}}
 	case "cancel":
 		return &web.Question{Title: "Cancel this batch permanently?", Do: "Cancel batch", Grave: true, Text: []string{
-			fmt.Sprintf(
-				"%s not finished yet. Those that no provider has accepted are cancelled. This cannot be undone.",
-				web.Are(b.Counts.Open()),
-			),
-			fmt.Sprintf("%s already delivered.", web.Are(b.Counts.Delivered))}}
+			web.Are(b.Counts.Open()) + " not finished yet. Those that no provider has accepted are cancelled. " +
+				"This cannot be undone.",
+			web.Are(b.Counts.Delivered) + " already delivered."}}
 	case "try":
 		return &web.Question{Title: "Try this batch now?", Do: "Try now", Text: []string{
 			"Messages that wait for another attempt are tried at once, through any provider that takes mail.",
@@ -377,9 +365,7 @@ func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Vis
 	}
 	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
 	done, _, err := c.commands.Reschedule(r.Context(), v.Caller(), change, repeat)
-	var refused *service.Error
-	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		form.Wrong = web.WrongFields(refused)
+	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
 		return c.showTimes(w, r, v, form)
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package mail
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -170,8 +169,7 @@ func pagerOf(path string, q url.Values, cursor string, info *mail.PageInfo, entr
 	p.Newer, p.Older = to(info.Prev), to(info.Next)
 	for _, n := range slices.Sorted(slices.Values(sizes)) {
 		p.Sizes = append(
-			p.Sizes,
-			web.Tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)},
+			p.Sizes, web.Tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)},
 		)
 	}
 	return p
@@ -195,9 +193,8 @@ type foundRow struct {
 // logs is GET /logs: recipients of all mail.
 func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view, err := p.readFound(r.Context(), v.Caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
-	var wrong *service.Error
-	if errors.As(err, &wrong) && len(wrong.Fields) == 1 && wrong.Fields[0].Pointer == "/email" {
-		return p.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong.Fields[0].Detail))
+	if wrong := web.WrongFields(err); len(wrong) == 1 && wrong["email"] != "" {
+		return p.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong["email"]))
 	}
 	if err != nil {
 		return err
@@ -205,12 +202,7 @@ func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	return p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
 }
 
-func (p *Pages) readFound(
-	ctx context.Context,
-	who service.Caller,
-	q url.Values,
-	cursor string,
-) (*foundView, error) {
+func (p *Pages) readFound(ctx context.Context, who service.Caller, q url.Values, cursor string) (*foundView, error) {
 	v := &foundView{filterView: filterOf(p.web.Providers, q), None: "No recipient matches."}
 	found, err := p.mail.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {

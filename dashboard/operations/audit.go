@@ -78,7 +78,7 @@ var accessWords = map[string]string{
 func (p *Pages) readAccess(r *http.Request, who service.Caller) (accessView, error) {
 	q := r.URL.Query()
 	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := p.people.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	log, err := p.service.People.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
 	if err != nil {
 		return v, err
 	}
@@ -213,7 +213,7 @@ func (p *Pages) readAudit(ctx context.Context, who service.Caller, v *operations
 			return by == f.Who || strings.EqualFold(strings.TrimPrefix(p.web.NameOf(ctx, by), "cli:"), f.Who)
 		}
 	}
-	audit, err := p.audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
+	audit, err := p.service.Audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
 	if err != nil {
 		return err
 	}

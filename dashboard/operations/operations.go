@@ -5,7 +5,6 @@ package operations
 import (
 	"context"
 	"embed"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,11 +18,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/operate"
-	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -38,30 +34,15 @@ var files embed.FS
 
 // Pages are the pages of operators.
 type Pages struct {
-	web          *web.Frame
-	providers    *providers.Pages
-	attention    *attention.Reader
-	installation *operate.Installation
-	mail         *mail.Reader
-	stats        *stats.Reader
-	people       *people.People
-	limits       *people.Limits
-	audit        *audit.Trail
+	web       *web.Frame
+	service   *service.Service
+	providers *providers.Pages
+	attention *attention.Reader
 }
 
 // New returns the pages.
 func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *attention.Reader) *Pages {
-	return &Pages{
-		web:          frame,
-		providers:    of,
-		attention:    troubles,
-		installation: svc.Operate,
-		mail:         svc.Mail,
-		stats:        svc.Stats,
-		people:       svc.People,
-		limits:       svc.Limits,
-		audit:        svc.Audit,
-	}
+	return &Pages{web: frame, service: svc, providers: of, attention: troubles}
 }
 
 // Routes returns the routes of the pages.
@@ -158,9 +139,9 @@ type operationsView struct {
 
 // blockForm is the form of a block rule and its errors.
 type blockForm struct {
-	Provider, User, Sender, Domain, Why string
-	Fail                                bool
-	Wrong                               map[string]string
+	models.Block
+	Why   string
+	Wrong map[string]string
 }
 
 const (
@@ -193,13 +174,7 @@ func (p *Pages) operations(page string) web.Handler {
 }
 
 func (p *Pages) showOperations(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	name string,
-	form blockForm,
-	user userForm,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form blockForm, user userForm,
 ) error {
 	filter := auditFormOf(r)
 	view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
@@ -214,11 +189,11 @@ func (p *Pages) showOperations(
 	at := r.URL.Query()
 	if name == "events" {
 		page := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = p.installation.Unmatched(r.Context(), v.Caller(), page); err != nil {
+		if view.Events, err = p.service.Operate.Unmatched(r.Context(), v.Caller(), page); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
-			e, err := p.installation.UnmatchedEvent(r.Context(), v.Caller(), id)
+			e, err := p.service.Operate.UnmatchedEvent(r.Context(), v.Caller(), id)
 			if err != nil {
 				return err
 			}
@@ -269,10 +244,10 @@ func (p *Pages) readOperations(
 			err = p.addSums(ctx, who, v)
 		}
 		if err == nil {
-			v.Workers, err = p.installation.Workers(ctx, who)
+			v.Workers, err = p.service.Operate.Workers(ctx, who)
 		}
 		if err == nil {
-			v.Waiting, err = p.mail.Backlog(ctx, who)
+			v.Waiting, err = p.service.Mail.Backlog(ctx, who)
 		}
 		if err == nil {
 			v.Wrong, err = p.attention.Installation(ctx, who)
@@ -282,14 +257,14 @@ func (p *Pages) readOperations(
 			err = p.readHolds(ctx, who, v)
 		}
 	case "events":
-		v.Events, err = p.installation.Unmatched(ctx, who, service.Page{})
+		v.Events, err = p.service.Operate.Unmatched(ctx, who, service.Page{})
 	case "blocks":
 		v.Names = p.web.Providers.Names()
-		v.Blocks, err = p.installation.Blocks(ctx, who)
+		v.Blocks, err = p.service.Operate.Blocks(ctx, who)
 	case "users":
 		var users []client.User
 		var all int
-		users, all, err = p.people.Users(ctx, who)
+		users, all, err = p.service.People.Users(ctx, who)
 		v.Users = users[:min(len(users), usersListed)]
 		v.Others = all - len(v.Users)
 	case "audit":
@@ -301,18 +276,17 @@ func (p *Pages) readOperations(
 // readBroker reads the queues and the parked messages. The page tells if the broker cannot be
 // read.
 func (p *Pages) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	if v.Queues, err = p.installation.Queues(ctx, who); err == nil {
-		v.Parked, err = p.installation.Parked(ctx, who, service.Page{Limit: parkedListed})
+	if v.Queues, err = p.service.Operate.Queues(ctx, who); err == nil {
+		v.Parked, err = p.service.Operate.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
-	var e *service.Error
-	if errors.As(err, &e) && e.Code == "broker_unavailable" {
+	if e := web.Refused(err); e != nil && e.Code == "broker_unavailable" {
 		v.Problem, err = e.Detail, nil
 	}
 	return err
 }
 
 func (p *Pages) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	v.Holds, err = p.installation.Holds(ctx, who)
+	v.Holds, err = p.service.Operate.Holds(ctx, who)
 	for i := range v.Holds {
 		v.Holds[i].By = p.web.NameOf(ctx, v.Holds[i].By)
 	}
@@ -321,15 +295,14 @@ func (p *Pages) readHolds(ctx context.Context, who service.Caller, v *operations
 
 // addSums reads the consistency check, the unknown outcomes, the unmatched events and the holds.
 func (p *Pages) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
-	check, err := p.installation.LastCheck(ctx, who)
-	var e *service.Error
-	switch {
+	check, err := p.service.Operate.LastCheck(ctx, who)
+	switch e := web.Refused(err); {
 	case err == nil:
 		v.Check = &check
-	case !errors.As(err, &e) || e.Kind != service.NotFound:
+	case e == nil || e.Kind != service.NotFound:
 		return err
 	}
-	if v.Unknown, err = p.stats.UnknownOutcomes(ctx, who); err != nil {
+	if v.Unknown, err = p.service.Stats.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
 	today := models.DayOf(time.Now())
@@ -364,24 +337,11 @@ func blockWords(b *models.Block) string {
 func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form := blockForm{
-		Provider: f("provider"),
-		User:     f("user"),
-		Sender:   f("sender"),
-		Domain:   f("domain"),
-		Why:      f("why"),
-		Fail:     f("fail") != "",
-	}
-	_, _, err := p.installation.AddBlock(
-		r.Context(),
-		v.Caller(),
-		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
-		form.Why,
-		service.Repeat{},
-	)
-	var refused *service.Error
-	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		form.Wrong = web.WrongFields(refused)
+	form := blockForm{Why: f("why"), Block: models.Block{
+		Provider: f("provider"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Fail: f("fail") != "",
+	}}
+	_, _, err := p.service.Operate.AddBlock(r.Context(), v.Caller(), form.Block, form.Why, service.Repeat{})
+	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
 		return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
 	}
 	if err != nil {
@@ -397,11 +357,11 @@ func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
-		_, err = p.installation.RemoveBlock(r.Context(), who, id, "")
+		_, err = p.service.Operate.RemoveBlock(r.Context(), who, id, "")
 	case "parked requeue":
-		_, _, err = p.installation.Requeue(r.Context(), who, id, "", service.Repeat{})
+		_, _, err = p.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
 	case "parked discard":
-		_, err = p.installation.Discard(r.Context(), who, id, "")
+		_, err = p.service.Operate.Discard(r.Context(), who, id, "")
 	default:
 		return web.ErrNoPage
 	}
@@ -413,7 +373,7 @@ func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 
 // askHolds is GET /operations/holds/lift, for operators.
 func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	holds, err := p.installation.Holds(r.Context(), v.Caller())
+	holds, err := p.service.Operate.Holds(r.Context(), v.Caller())
 	if err != nil {
 		return err
 	}
@@ -437,7 +397,7 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 // liftHolds is POST /operations/holds/lift, for operators.
 func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
-	if _, _, err := p.installation.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
+	if _, _, err := p.service.Operate.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, "/operations/parked")

@@ -2,7 +2,6 @@ package operations
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -33,28 +32,27 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 	switch f("do") {
 	case "open":
 		page = true
-		_, err = p.people.User(r.Context(), who, form.Name)
+		_, err = p.service.People.User(r.Context(), who, form.Name)
 	case "senders":
-		_, _, err = p.people.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
+		_, _, err = p.service.People.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
 	case "pause":
-		_, _, err = p.people.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
-		_, _, err = p.people.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
 	case "disable":
-		_, _, err = p.people.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
 	case "enable":
-		_, _, err = p.people.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
 	case "end-sessions":
-		_, _, err = p.people.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:
 		return web.ErrNoPage
 	}
-	var refused *service.Error
-	switch {
-	case errors.As(err, &refused) && refused.Kind == service.NotFound:
+	form.Wrong = web.WrongFields(err)
+	switch refused := web.Refused(err); {
+	case refused != nil && refused.Kind == service.NotFound:
 		form.Wrong = map[string]string{"name": "No user has this name or ID."}
-	case errors.As(err, &refused) && len(refused.Fields) > 0:
-		form.Wrong = web.WrongFields(refused)
+	case form.Wrong != nil:
 		form.Wrong["reason"] = form.Wrong["why"] // its name in the form
 	case err != nil:
 		return err
@@ -86,19 +84,14 @@ func (p *Pages) userPage(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 }
 
 func (p *Pages) showUser(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	name string,
-	form userForm,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form userForm,
 ) error {
-	u, err := p.people.UserView(r.Context(), v.Caller(), name)
+	u, err := p.service.People.UserView(r.Context(), v.Caller(), name)
 	if err != nil {
 		return err
 	}
 	view := &userView{User: u, DisabledBy: p.web.NameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
-	keys, err := p.people.KeysOf(r.Context(), v.Caller(), u.ID)
+	keys, err := p.service.People.KeysOf(r.Context(), v.Caller(), u.ID)
 	if err != nil {
 		return err
 	}
@@ -108,7 +101,7 @@ func (p *Pages) showUser(
 		return web.StoreTrouble(err)
 	}
 	for i := range open {
-		ended, err := p.people.SessionEnded(r.Context(), u.ID, open[i].UpTo)
+		ended, err := p.service.People.SessionEnded(r.Context(), u.ID, open[i].UpTo)
 		if err != nil {
 			return err
 		}
@@ -123,7 +116,7 @@ func (p *Pages) showUser(
 func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	id, why := r.PathValue("id"), strings.TrimSpace(r.PostFormValue("reason"))
-	if err := p.people.RevokeKeyOf(r.Context(), v.Caller(), id, r.PathValue("key"), why); err != nil {
+	if err := p.service.People.RevokeKeyOf(r.Context(), v.Caller(), id, r.PathValue("key"), why); err != nil {
 		return err
 	}
 	to := "/operations/users/" + url.PathEscape(id) + "#keys"
@@ -143,7 +136,7 @@ type keysView struct {
 // keysPage is GET /operations/keys, for operators.
 func (p *Pages) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	cursor := r.URL.Query().Get("cursor")
-	all, err := p.people.AllKeys(r.Context(), v.Caller(), service.Page{Limit: keysListed, Cursor: cursor})
+	all, err := p.service.People.AllKeys(r.Context(), v.Caller(), service.Page{Limit: keysListed, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -175,23 +168,19 @@ func (p *Pages) showLimitsOf(w http.ResponseWriter, r *http.Request, v *web.Visi
 // showLimits shows the limits of a user or a key. texts are the values of the form; nil: those
 // in effect.
 func (p *Pages) showLimits(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	view *limitsView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *limitsView,
 	texts map[models.Limit]string,
 ) error {
-	now, err := p.limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
+	now, err := p.service.Limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
 		return err
 	}
-	if view.User, err = p.people.User(r.Context(), v.Caller(), now.User); err != nil {
+	if view.User, err = p.service.People.User(r.Context(), v.Caller(), now.User); err != nil {
 		return err
 	}
 	of := view.User.Name
 	if now.Key != "" {
-		keys, err := p.people.KeysOf(r.Context(), v.Caller(), now.User)
+		keys, err := p.service.People.KeysOf(r.Context(), v.Caller(), now.User)
 		if err != nil {
 			return err
 		}
@@ -233,10 +222,8 @@ func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if len(view.Wrong) > 0 {
 		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
-	_, err := p.limits.SetLimits(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
-	var refused *service.Error
-	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		view.Wrong = web.WrongFields(refused)
+	_, err := p.service.Limits.SetLimits(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
+	if view.Wrong = web.WrongFields(err); view.Wrong != nil {
 		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
 	if err != nil {

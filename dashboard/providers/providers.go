@@ -177,9 +177,7 @@ func (p *Pages) providersEvents(w http.ResponseWriter, r *http.Request, v *web.V
 }
 
 func (p *Pages) readProviders(
-	ctx context.Context,
-	who service.Caller,
-	back client.HistoryRange,
+	ctx context.Context, who service.Caller, back client.HistoryRange,
 ) (*providersView, error) {
 	providers, err := p.Now()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"embed"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -191,11 +190,7 @@ func (p *Pages) readSettings(r *http.Request, v *web.Visitor, s *settingsView) (
 }
 
 func (p *Pages) showSettings(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	view *settingsView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *settingsView,
 ) error {
 	view.setTabs(v.Operator)
 	if err := p.readSettings(r, v, view); err != nil {
@@ -242,9 +237,7 @@ func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
 	}
 	_, secret, err := p.people.CreateKey(r.Context(), v.Caller(), f.Name, o)
-	var refused *service.Error
-	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		f.Wrong = web.WrongFields(refused)
+	if f.Wrong = web.WrongFields(err); f.Wrong != nil {
 		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
 	}
 	if err != nil {
@@ -274,17 +267,11 @@ func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visito
 	if err != nil {
 		return err
 	}
-	found := false
-	for i := range open {
-		if open[i].ID == id {
-			found = true
-			if err := p.web.Sessions.End(r.Context(), v.User, open[i].ID); err != nil {
-				return err
-			}
-		}
-	}
-	if !found {
+	if !slices.ContainsFunc(open, func(s web.OpenSession) bool { return s.ID == id }) {
 		return web.ErrNoPage
+	}
+	if err := p.web.Sessions.End(r.Context(), v.User, id); err != nil {
+		return err
 	}
 	return web.SeeOther(w, r, settingsPath("account")+"#sessions")
 }
@@ -358,9 +345,7 @@ func (p *Pages) setDefaults(w http.ResponseWriter, r *http.Request, v *web.Visit
 		times.Window = &intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict}
 	}
 	_, err := p.people.SetDefaults(r.Context(), v.Caller(), v.User, times, why)
-	var refused *service.Error
-	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		f.Wrong = web.WrongFields(refused)
+	if f.Wrong = web.WrongFields(err); f.Wrong != nil {
 		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "times", Times: f})
 	}
 	if err != nil {

@@ -283,8 +283,8 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 func (p *Pages) refusedSuppression(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, view *suppressionsView, err error,
 ) error {
-	var refused *service.Error
-	if !errors.As(err, &refused) || refused.Kind == service.Internal {
+	refused := web.Refused(err)
+	if refused == nil {
 		return err
 	}
 	view.Problem = refused.Detail

@@ -15,13 +15,15 @@ import (
 )
 
 // languageTab is a tab of the template editor: what a language says in place of the default.
-type languageTab struct{ Code, Subject, HTML, Text string }
+type languageTab struct {
+	Code string
+	client.TemplateContent
+}
 
 // languageTabs returns the tabs of a template, sorted by language.
 func languageTabs(all map[string]client.TemplateContent) (out []languageTab) {
 	for _, code := range slices.Sorted(maps.Keys(all)) {
-		c := all[code]
-		out = append(out, languageTab{code, c.Subject, c.HTML, c.Text})
+		out = append(out, languageTab{code, all[code]})
 	}
 	return out
 }
@@ -33,7 +35,7 @@ func languagesOf(tabs []languageTab) map[string]client.TemplateContent {
 	}
 	out := map[string]client.TemplateContent{}
 	for _, tab := range tabs {
-		out[tab.Code] = client.TemplateContent{Subject: tab.Subject, HTML: tab.HTML, Text: tab.Text}
+		out[tab.Code] = tab.TemplateContent
 	}
 	return out
 }
@@ -47,8 +49,9 @@ func (t *templateView) readLanguages(form url.Values) {
 		return ""
 	}
 	for i, code := range form["language_code"] {
-		tab := languageTab{code, at("language_subject", i), at("language_html", i), at("language_text", i)}
-		t.Languages = append(t.Languages, tab)
+		t.Languages = append(t.Languages, languageTab{code, client.TemplateContent{
+			Subject: at("language_subject", i), HTML: at("language_html", i), Text: at("language_text", i),
+		}})
 	}
 	t.Shown, t.NewLanguage = form.Get("shown"), strings.TrimSpace(form.Get("new_language"))
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -32,15 +31,13 @@ var files embed.FS
 
 // Pages are the pages of templates.
 type Pages struct {
-	web       *web.Frame
-	service   *service.Service
-	templates *templates.Library
-	mail      *mail.Reader
+	web     *web.Frame
+	service *service.Service
 }
 
 // New returns the pages.
 func New(frame *web.Frame, svc *service.Service) *Pages {
-	return &Pages{web: frame, service: svc, templates: svc.Templates, mail: svc.Mail}
+	return &Pages{web: frame, service: svc}
 }
 
 // Routes returns the routes of the pages.
@@ -80,7 +77,7 @@ func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if name := strings.TrimSpace(r.URL.Query().Get("new")); name != "" {
 		return web.SeeOther(w, r, "/templates/"+url.PathEscape(name))
 	}
-	list, next, err := p.templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
+	list, next, err := p.service.Templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
 	if err != nil {
 		return err
 	}
@@ -117,10 +114,9 @@ func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
 	view.Values = []sampleValue{{"name", "Ann"}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
-	t, err := p.templates.Get(r.Context(), v.User, name, number)
-	var e *service.Error
-	switch {
-	case errors.As(err, &e) && e.Kind == service.NotFound && number == 0:
+	t, err := p.service.Templates.Get(r.Context(), v.User, name, number)
+	switch e := web.Refused(err); {
+	case e != nil && e.Kind == service.NotFound && number == 0:
 		return p.showTemplate(w, r, v, http.StatusOK, view)
 	case err != nil:
 		return err
@@ -130,7 +126,7 @@ func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		view.Shown = code
 	}
 	if view.Against, _ = strconv.Atoi(r.URL.Query().Get("against")); view.Against > 0 {
-		old, err := p.templates.Get(r.Context(), v.User, name, view.Against)
+		old, err := p.service.Templates.Get(r.Context(), v.User, name, view.Against)
 		if err != nil {
 			return err
 		}
@@ -178,20 +174,16 @@ func textOfSource(s *client.TemplateSource) string {
 
 // showTemplate shows the form with the versions of the template.
 func (p *Pages) showTemplate(
-	w http.ResponseWriter,
-	r *http.Request,
-	v *web.Visitor,
-	status int,
-	t *templateView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, t *templateView,
 ) error {
-	if list, _, err := p.templates.Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
+	if list, _, err := p.service.Templates.Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
 		t.Versions = list
-		info, err := p.templates.Get(r.Context(), v.User, t.Name, 0)
+		info, err := p.service.Templates.Get(r.Context(), v.User, t.Name, 0)
 		if err != nil {
 			return err
 		}
 		t.Info = &info.TemplateInfo
-		if t.Uses, err = p.mail.TemplateUses(r.Context(), v.Caller(), t.Name); err != nil {
+		if t.Uses, err = p.service.Mail.TemplateUses(r.Context(), v.Caller(), t.Name); err != nil {
 			return err
 		}
 	}
@@ -244,7 +236,7 @@ func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
 	to := models.Recipient{Email: "ann@example.com", Vars: WithExample(nil, t.Category, p.web.PublicURL())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
-	_, missing, err := p.templates.Preview(r.Context(), v.User, sample)
+	_, missing, err := p.service.Templates.Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
 		return
 	}
@@ -322,10 +314,9 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 		return p.showTemplate(w, r, v, status, t)
 	}
 	in := client.NewTemplateVersion{TemplateSource: src, Publish: do == "publish"}
-	saved, err := p.templates.AddVersion(r.Context(), v.User, t.Name, &in)
-	var e *service.Error
-	if errors.As(err, &e) && e.Kind == service.NotFound {
-		saved, err = p.templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
+	saved, err := p.service.Templates.AddVersion(r.Context(), v.User, t.Name, &in)
+	if e := web.Refused(err); e != nil && e.Kind == service.NotFound {
+		saved, err = p.service.Templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
 	}
 	if err == nil && do == "test" {
 		return p.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
@@ -350,8 +341,8 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 func (p *Pages) refusedTemplate(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, err error,
 ) error {
-	var e *service.Error
-	if !errors.As(err, &e) || e.Kind == service.Internal {
+	e := web.Refused(err)
+	if e == nil {
 		return err
 	}
 	t.Problem = e.Detail
@@ -425,10 +416,9 @@ func (f *Filled) Write(w http.ResponseWriter) error {
 func (p *Pages) FillSample(
 	r *http.Request, v *web.Visitor, s templates.Sample,
 ) (filled client.Preview, wrong, hints []string, err error) {
-	filled, missing, err := p.templates.Preview(r.Context(), v.User, s)
-	var e *service.Error
-	switch {
-	case errors.As(err, &e) && e.Kind == service.Invalid:
+	filled, missing, err := p.service.Templates.Preview(r.Context(), v.User, s)
+	switch e := web.Refused(err); {
+	case e != nil && e.Kind == service.Invalid:
 		for _, f := range e.Fields {
 			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
 		}
@@ -475,7 +465,7 @@ func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 // publishTemplate is POST /templates/{name}/publish.
 func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
-	if _, err := p.templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
+	if _, err := p.service.Templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
@@ -483,7 +473,7 @@ func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 
 // archiveTemplate is POST /templates/{name}/archive.
 func (p *Pages) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, err := p.templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
+	if _, err := p.service.Templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")

@@ -5,11 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -78,9 +83,21 @@ func (f *Frame) Submitted(ctx context.Context, v *Visitor, once string) (bool, e
 	}
 }
 
-// WrongFields maps the fields of a form to the service's errors. The field is the
-// first part of an error's pointer.
-func WrongFields(e *service.Error) map[string]string {
+// Refused returns the error that says what is wrong with a request; nil: err is no such error.
+func Refused(err error) *service.Error {
+	if e, ok := errors.AsType[*service.Error](err); ok && e.Kind != service.Internal {
+		return e
+	}
+	return nil
+}
+
+// WrongFields maps the fields of a form to the mistakes in them; nil: err is not about fields. The field is the first part
+// of a mistake's pointer.
+func WrongFields(err error) map[string]string {
+	e, ok := errors.AsType[*service.Error](err)
+	if !ok || len(e.Fields) == 0 {
+		return nil
+	}
 	out := map[string]string{}
 	for _, f := range e.Fields {
 		field, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
@@ -107,4 +124,83 @@ func Lines(s string) string {
 // Words returns the words of a text that are separated by spaces and commas.
 func Words(text string) []string {
 	return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
+}
+
+// maxKept is the size in bytes of the largest form that is kept when the session has ended, and keptBytes that of all
+// such forms that are being read: anybody may send one. An address has as much of it as one form needs.
+const (
+	maxKept   = 4 << 20
+	keptBytes = 4 * maxKept
+)
+
+// keptBudget counts the bytes of forms as they arrive, so that slow forms keep out no other.
+type keptBudget struct {
+	all *semaphore.Weighted
+	of  perclient.Counts
+}
+
+// take takes n more bytes for an address. It returns false if they are too many.
+func (k *keptBudget) take(address netip.Addr, n int64) bool {
+	if !k.of.Add(address, n, maxKept) {
+		return false
+	}
+	if !k.all.TryAcquire(n) {
+		k.of.Remove(address, n)
+		return false
+	}
+	return true
+}
+
+// release gives back the bytes of a form.
+func (k *keptBudget) release(address netip.Addr, n int64) {
+	k.all.Release(n)
+	k.of.Remove(address, n)
+}
+
+// keptBody is the body of a form that counts against the budget.
+type keptBody struct {
+	io.ReadCloser
+	budget  *keptBudget
+	address netip.Addr
+	size    int64
+}
+
+var errKept = errors.New("too many forms are being read")
+
+// Read implements io.Reader.
+func (b *keptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if !b.budget.take(b.address, int64(n)) {
+		return 0, errKept
+	}
+	b.size += int64(n)
+	return n, err
+}
+
+// keptForm is a form that was sent after the session had ended.
+type keptForm struct {
+	To        string
+	Multipart bool
+	Fields    url.Values
+	Lost      bool // it was too large, or could not be read
+}
+
+// keepForm answers a form that came without a session: with the form, to send it again after
+// a login.
+func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) error {
+	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &f.keeping, address: perclient.Address(r)}
+	defer func() { f.keeping.release(body.address, body.size) }()
+	r.Body = body
+	kept := keptForm{To: r.URL.RequestURI()}
+	err := r.ParseForm()
+	if err == nil {
+		err = r.ParseMultipartForm(maxKept) //nolint:gosec // bounded above
+	}
+	if errors.Is(err, errKept) {
+		return errNoSession
+	}
+	kept.Multipart = !errors.Is(err, http.ErrNotMultipart)
+	kept.Fields, kept.Lost = r.PostForm, err != nil && kept.Multipart
+	w.Header().Set("Cache-Control", "no-store")
+	return f.Render(w, r, nil, http.StatusUnauthorized, "ended", Page{Title: "Your session has ended", Data: kept})
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -286,4 +287,24 @@ func (f *Frame) WritePart(w http.ResponseWriter, page, part string, data any) er
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, err = w.Write(out[part])
 	return err
+}
+
+// Tab is a filter that can be chosen.
+type Tab struct {
+	To, Text string
+	Here     bool
+	Count    int64
+	Counted  bool
+}
+
+// Address returns a URL. The path may have a fragment.
+func Address(path string, q url.Values) string {
+	path, fragment, found := strings.Cut(path, "#")
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	if found {
+		path += "#" + fragment
+	}
+	return path
 }

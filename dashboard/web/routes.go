@@ -136,8 +136,8 @@ func (f *Frame) fail(w http.ResponseWriter, r *http.Request, v *Visitor, err err
 	if r.Context().Err() != nil {
 		return // the browser is gone
 	}
-	var e *service.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*service.Error](err)
+	if !ok {
 		e = service.Fail(service.Internal, "internal", "Something went wrong. The server's log has the details.")
 	}
 	status := e.Kind.Status()
