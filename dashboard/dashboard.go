@@ -85,15 +85,13 @@ func New(d Deps) (*Dashboard, error) {
 			suppressions.Templates, endpoints.Templates, providers.Templates, operations.Templates, settings.Templates,
 			docs.Templates,
 		},
-		Logger: d.Logger,
+		Log: d.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := &Dashboard{
-		web:       frame,
-		accounts:  accounts,
-		local:     strings.TrimSuffix(d.LocalURL, "/"),
+		web: frame, accounts: accounts, local: strings.TrimSuffix(d.LocalURL, "/"),
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
 	troubles := attention.New(d.Service)

@@ -397,35 +397,18 @@ const curlRecipients = 20
 // curlOf returns a curl command that sends the same batch without its attachments.
 func curlOf(base string, c *composeView, list *addressList) string {
 	type to struct {
-		Email     string         `json:"email"`
-		Name      string         `json:"name,omitempty"`
-		Vars      map[string]any `json:"vars,omitempty"`
-		DeliverAt string         `json:"deliver_at,omitempty"`
-		TimeZone  string         `json:"time_zone,omitempty"`
+		client.Recipient
+		DeliverAt string `json:"deliver_at,omitempty"` // as it was typed
 	}
 	body := struct {
-		From      string   `json:"from,omitempty"`
-		ReplyTo   string   `json:"reply_to,omitempty"`
-		Subject   string   `json:"subject,omitempty"`
-		HTML      string   `json:"html,omitempty"`
-		Text      string   `json:"text,omitempty"`
-		Template  string   `json:"template,omitempty"`
-		Language  string   `json:"language,omitempty"`
-		Category  string   `json:"category,omitempty"`
-		Tags      []string `json:"tags,omitempty"`
-		Lane      string   `json:"lane,omitempty"`
-		Opens     bool     `json:"track_opens,omitempty"`
-		Clicks    bool     `json:"track_clicks,omitempty"`
-		DeliverAt string   `json:"deliver_at,omitempty"`
-		TimeZone  string   `json:"time_zone,omitempty"`
-		To        []to     `json:"to"`
-		CC        []string `json:"cc,omitempty"`
-		BCC       []string `json:"bcc,omitempty"`
-	}{
-		From: c.From, ReplyTo: c.ReplyTo, Template: c.Template,
-		Category: c.Category, Tags: splitAddresses(c.Tags), Lane: c.Lane, Opens: c.TrackOpens, Clicks: c.TrackClicks,
-		To: []to{}, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
-	}
+		client.NewBatch
+		ReplyTo   string `json:"reply_to,omitempty"`
+		DeliverAt string `json:"deliver_at,omitempty"`
+		To        []to   `json:"to"`
+	}{NewBatch: client.NewBatch{
+		From: c.From, Template: c.Template, Category: c.Category, Tags: splitAddresses(c.Tags), Lane: client.Lane(c.Lane),
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
+	}, ReplyTo: c.ReplyTo, To: []to{}}
 	body.DeliverAt, body.TimeZone = c.times().DeliverAt, c.times().TimeZone
 	if c.Template == "" {
 		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
@@ -442,7 +425,9 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		for _, name := range names {
 			vars[name] = json.RawMessage(texts[name])
 		}
-		body.To = append(body.To, to{row.Email, row.Name, vars, row.Times.DeliverAt, row.Times.TimeZone})
+		body.To = append(body.To, to{
+			client.Recipient{Email: row.Email, Name: row.Name, Vars: vars, TimeZone: row.Times.TimeZone}, row.Times.DeliverAt,
+		})
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -2,7 +2,6 @@
 package endpoints
 
 import (
-	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -254,6 +253,7 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	ctx, e, id, do := r.Context(), p.endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
 	o, owner := ownedBy(r, v)
+	var err error
 	switch do {
 	case "test":
 		result, err := e.Test(ctx, owner, id)
@@ -276,31 +276,21 @@ func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.V
 			return err
 		}
 		return web.SeeOther(w, r, o.Path())
-	}
-	var err error
-	if do == "repeat" {
+	case "repeat":
 		_, err = e.ReplayPost(ctx, owner, id, r.PostFormValue("post"))
-	} else {
-		err = changeEndpoint(ctx, e, owner, id, do)
+	case "enable":
+		_, err = e.Enable(ctx, owner, id)
+	case "disable":
+		_, err = e.Disable(ctx, owner, id, "by its user")
+	case "replay":
+		_, err = e.Replay(ctx, owner, id, time.Now().Add(-24*time.Hour))
+	default:
+		return web.ErrNoPage
 	}
 	if err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, o.Path(id)+"?did="+do)
-}
-
-func changeEndpoint(ctx context.Context, e *endpoints.Endpoints, user, id, do string) (err error) {
-	switch do {
-	case "enable":
-		_, err = e.Enable(ctx, user, id)
-	case "disable":
-		_, err = e.Disable(ctx, user, id, "by its user")
-	case "replay":
-		_, err = e.Replay(ctx, user, id, time.Now().Add(-24*time.Hour))
-	default:
-		err = web.ErrNoPage
-	}
-	return err
 }
 
 // answerWords says how an endpoint answered a post. text is why there is no answer, if there is none.

@@ -351,10 +351,7 @@ func logTabs(b *mail.BatchView, q url.Values) []web.Tab {
 			here.Set("size", size)
 		}
 		out = append(out, web.Tab{
-			To:      web.Address(path, here),
-			Text:    t.text,
-			Here:    string(t.state) == q.Get("state"),
-			Count:   count,
+			To: web.Address(path, here), Text: t.text, Here: string(t.state) == q.Get("state"), Count: count,
 			Counted: true,
 		})
 	}

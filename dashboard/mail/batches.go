@@ -105,10 +105,8 @@ func (b *Row) Movable() bool { return movable(&b.BatchView) }
 // RowOf returns the row of a batch.
 func RowOf(known *web.Providers, b *mail.BatchView) *Row {
 	return &Row{
-		BatchView: *b,
-		Done:      b.Counts.Accepted - b.Counts.Open(),
-		Bar:       chart.BarOf(&b.Counts),
-		Split:     splitOf(known, &b.Counts),
+		BatchView: *b, Done: b.Counts.Accepted - b.Counts.Open(), Bar: chart.BarOf(&b.Counts),
+		Split: splitOf(known, &b.Counts),
 	}
 }
 
@@ -164,11 +162,8 @@ func (p *Pages) readBatches(
 ) (*batchesView, error) {
 	v := &batchesView{filterView: filterOf(p.web.Providers, q), Tabs: batchTabs(q)}
 	f := mail.BatchFilter{
-		State:   q.Get("state"),
-		Subject: q.Get("subject"),
-		Sender:  q.Get("sender"),
-		User:    q.Get("user"),
-		Logs:    v.LogFilter,
+		State: q.Get("state"), Subject: q.Get("subject"), Sender: q.Get("sender"), User: q.Get("user"),
+		Logs: v.LogFilter,
 	}
 	f.Logs.State, f.Logs.Email, f.Logs.Part = models.State(q.Get("recipient_state")), "", ""
 	list, err := p.mail.FindBatches(ctx, who, f, service.Page{Limit: sizeOf(q), Cursor: cursor})

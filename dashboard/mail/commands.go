@@ -15,21 +15,18 @@ import (
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // Commands are the pages on which commands about mail are confirmed and given.
 type Commands struct {
-	web      *web.Frame
-	pages    *Pages
-	mail     *mail.Reader
-	people   *people.People
-	commands *commands.Commands
+	web     *web.Frame
+	pages   *Pages
+	service *service.Service
 }
 
 // NewCommands returns the pages. They show the mail as its own pages do.
 func NewCommands(pages *Pages, svc *service.Service) *Commands {
-	return &Commands{web: pages.web, pages: pages, mail: svc.Mail, people: svc.People, commands: svc.Commands}
+	return &Commands{web: pages.web, pages: pages, service: svc}
 }
 
 // Routes returns the routes of the pages.
@@ -113,7 +110,7 @@ func actionsOf(b *mail.BatchView, who service.Caller) []web.Action {
 
 // askBatch is GET /batches/{id}/{do}.
 func (c *Commands) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	b, err := c.mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
+	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -151,7 +148,7 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 	}
 	repeat.Hash = web.HashOf(why + strings.Join(r.PostForm["id"], " "))
 	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := c.commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
+	if _, _, err := c.service.Commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
@@ -161,7 +158,7 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 func (c *Commands) askSelected(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, do models.CommandKind, ids []models.ID,
 ) error {
-	reached, err := c.commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
+	reached, err := c.service.Commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
 	if err != nil {
 		return err
 	}
@@ -234,7 +231,7 @@ func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.V
 		return web.ErrNoPage
 	}
 	why, repeat := web.Answered(w, r)
-	done, _, err := c.commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
+	done, _, err := c.service.Commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -259,7 +256,7 @@ func counted(n *int) string {
 
 // askLog is GET /logs/{id}/release.
 func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	l, err := c.mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
+	l, err := c.service.Mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -269,7 +266,7 @@ func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		q.Grave = true
 		q.Text = append(q.Text, "It is unknown whether it was sent before, so it may arrive twice.")
 	}
-	b, err := c.mail.Batch(r.Context(), v.Caller(), l.BatchID.String())
+	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), l.BatchID.String())
 	if err != nil {
 		return err
 	}
@@ -280,7 +277,7 @@ func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 // releaseLog is POST /logs/{id}/release.
 func (c *Commands) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
-	done, _, err := c.commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
+	done, _, err := c.service.Commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -314,12 +311,12 @@ func (c *Commands) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visit
 
 // showTimes shows the form in which the times of a batch are changed; typed is nil at first.
 func (c *Commands) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor, typed *timesForm) error {
-	b, err := c.mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
+	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if typed == nil {
-		defaults, err := c.people.Defaults(r.Context(), v.Caller(), v.User)
+		defaults, err := c.service.People.Defaults(r.Context(), v.Caller(), v.User)
 		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
 		if err != nil || unknown != nil {
 			return cmp.Or(err, unknown)
@@ -364,7 +361,7 @@ func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Vis
 		repeat.Key = r.PostFormValue("once") + repeat.Hash
 	}
 	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
-	done, _, err := c.commands.Reschedule(r.Context(), v.Caller(), change, repeat)
+	done, _, err := c.service.Commands.Reschedule(r.Context(), v.Caller(), change, repeat)
 	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
 		return c.showTimes(w, r, v, form)
 	}

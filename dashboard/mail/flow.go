@@ -94,9 +94,7 @@ func flowOf(known *web.Providers, f *flow.Flow) flowView {
 		}
 		v.Active = v.Active || o.Lasts || !o.Over && time.Since(o.To) < toldWithin
 		c.Marks = append(c.Marks, chart.Mark{
-			From:  max(seconds(o.From), c.X[0]),
-			To:    min(to, c.X[steps]),
-			Label: o.Provider + " failing",
+			From: max(seconds(o.From), c.X[0]), To: min(to, c.X[steps]), Label: o.Provider + " failing",
 		})
 	}
 	listed := slices.Clone(f.Outages)

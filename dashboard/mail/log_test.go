@@ -89,7 +89,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 	defer func() { require.NoError(t, broker.Close()) }()
 	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg", Kind: "sendgrid", Weight: 1}}, Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	defer svc.Close()
-	frame, err := web.New(web.Config{Store: store, Providers: web.NewProviders(nil), Logger: slog.New(slog.DiscardHandler)})
+	frame, err := web.New(web.Config{Store: store, Providers: web.NewProviders(nil), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer frame.Close()
 	pages := New(frame, svc)

@@ -141,9 +141,7 @@ var commandWords = map[models.CommandKind]string{
 
 func auditRowOf(e *audit.Entry, who string) auditRow {
 	row := auditRow{
-		Entry: *e,
-		Who:   who,
-		Words: commandWords[e.Command],
+		Entry: *e, Who: who, Words: commandWords[e.Command],
 		About: strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
 	}
 	if row.Words == "" {

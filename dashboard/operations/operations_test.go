@@ -14,7 +14,7 @@ import (
 func TestManyParked(t *testing.T) {
 	t.Parallel()
 	frame, err := web.New(web.Config{
-		Templates: []*web.Templates{Templates}, Providers: web.NewProviders(nil), Logger: slog.New(slog.DiscardHandler),
+		Templates: []*web.Templates{Templates}, Providers: web.NewProviders(nil), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer frame.Close()

@@ -35,14 +35,12 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 		_, err = p.service.People.User(r.Context(), who, form.Name)
 	case "senders":
 		_, _, err = p.service.People.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
-	case "pause":
-		_, _, err = p.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
-	case "resume":
-		_, _, err = p.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
-	case "disable":
-		_, _, err = p.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
-	case "enable":
-		_, _, err = p.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+	case "pause", "resume":
+		do := map[string]models.CommandKind{"pause": models.PauseUser, "resume": models.ResumeUser}[f("do")]
+		_, _, err = p.service.People.Control(r.Context(), who, do, form.Name, form.Why, service.Repeat{})
+	case "disable", "enable":
+		do := map[string]models.CommandKind{"disable": models.DisableUser, "enable": models.EnableUser}[f("do")]
+		_, _, err = p.service.People.Switch(r.Context(), who, do, form.Name, form.Why, service.Repeat{})
 	case "end-sessions":
 		_, _, err = p.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:

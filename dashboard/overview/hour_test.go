@@ -20,7 +20,7 @@ func TestOverviewTiles(t *testing.T) {
 	require.Equal(t, []float64{1, 0}, eachDay(days, "failed"))
 	require.Equal(t, []float64{0, 0}, eachDay(days, "rerouted"))
 	frame, err := web.New(web.Config{
-		Templates: []*web.Templates{Templates}, Providers: web.NewProviders(nil), Logger: slog.New(slog.DiscardHandler),
+		Templates: []*web.Templates{Templates}, Providers: web.NewProviders(nil), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	defer frame.Close()

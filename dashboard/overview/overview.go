@@ -19,7 +19,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -34,21 +33,12 @@ type Pages struct {
 	web       *web.Frame
 	providers *providers.Pages
 	attention *attention.Reader
-	operate   *operate.Installation
-	mail      *mail.Reader
-	stats     *stats.Reader
+	service   *service.Service
 }
 
 // New returns the pages.
 func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *attention.Reader) *Pages {
-	return &Pages{
-		web:       frame,
-		providers: of,
-		attention: troubles,
-		operate:   svc.Operate,
-		mail:      svc.Mail,
-		stats:     svc.Stats,
-	}
+	return &Pages{web: frame, providers: of, attention: troubles, service: svc}
 }
 
 // Routes returns the routes of the pages.
@@ -97,7 +87,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if view.Empty && v.Operator && !v.Everyone {
 		who := v.Caller()
 		who.Everyone = true
-		all, err := p.stats.Of(r.Context(), who, stats.Query{})
+		all, err := p.service.Stats.Of(r.Context(), who, stats.Query{})
 		if err != nil {
 			return err
 		}
@@ -134,11 +124,11 @@ func (p *Pages) overviewEvents(w http.ResponseWriter, r *http.Request, v *web.Vi
 }
 
 func (p *Pages) readOverview(ctx context.Context, who service.Caller) (*overviewView, error) {
-	stats, err := p.stats.Of(ctx, who, stats.Query{Minutes: !who.Everyone})
+	stats, err := p.service.Stats.Of(ctx, who, stats.Query{Minutes: !who.Everyone})
 	if err != nil {
 		return nil, err
 	}
-	batches, err := p.mail.FindBatches(ctx, who, mail.BatchFilter{}, service.Page{Limit: watchedBatches})
+	batches, err := p.service.Mail.FindBatches(ctx, who, mail.BatchFilter{}, service.Page{Limit: watchedBatches})
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +207,7 @@ func (p *Pages) noticesOf(ctx context.Context, who service.Caller) ([]noticeRow,
 	if !who.Operator {
 		return nil, nil
 	}
-	list, err := p.operate.LatestNotices(ctx, who, overviewNotices)
+	list, err := p.service.Operate.LatestNotices(ctx, who, overviewNotices)
 	out := make([]noticeRow, 0, len(list))
 	for i := range list {
 		n := list[i].Notice

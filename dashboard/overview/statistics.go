@@ -80,11 +80,11 @@ func (p *Pages) statistics(w http.ResponseWriter, r *http.Request, v *web.Visito
 	}
 	status := http.StatusOK
 	var err error
-	view.Stats, err = p.stats.Of(r.Context(), v.Caller(), wanted)
+	view.Stats, err = p.service.Stats.Of(r.Context(), v.Caller(), wanted)
 	if wrong, ok := errors.AsType[*service.Error](err); ok && len(wrong.Fields) > 0 {
 		status, view.Error, view.By = http.StatusBadRequest, web.Sentence(wrong.Fields[0].Detail), models.ByTag
 		view.Name = ""
-		view.Stats, err = p.stats.Of(r.Context(), v.Caller(), stats.Query{By: string(view.By)})
+		view.Stats, err = p.service.Stats.Of(r.Context(), v.Caller(), stats.Query{By: string(view.By)})
 	}
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func (p *Pages) History(ctx context.Context, back client.HistoryRange) (*History
 	if k.view != nil && time.Since(k.read) < historyEvery {
 		return k.view, nil
 	}
-	h, err := p.operate.History(ctx, back)
+	h, err := p.service.Operate.History(ctx, back)
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +124,8 @@ func (p *Pages) History(ctx context.Context, back client.HistoryRange) (*History
 // scale.
 func (p *Pages) viewOfHistory(h *operate.History) *HistoryView {
 	v := &HistoryView{
-		Range: h.Range,
-		Words: historyWords[h.Range].words,
-		Empty: true,
-		Step:  time.Duration(h.Step) * time.Second,
+		Range: h.Range, Words: historyWords[h.Range].words, Empty: true,
+		Step: time.Duration(h.Step) * time.Second,
 	}
 	v.Span, _, _ = strings.Cut(v.Words, ",")
 	most := func(pick func(*client.HistoryCounts) int64) (n int64) {

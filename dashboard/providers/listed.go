@@ -36,7 +36,7 @@ func (p *Pages) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.
 		}
 	}
 	at := service.Page{Cursor: r.URL.Query().Get("cursor")}
-	list, err := p.suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, at)
+	list, err := p.service.Suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, at)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (p *Pages) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 func (p *Pages) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, _ := web.Answered(w, r) // a repeat changes nothing
 	name := r.PathValue("name")
-	err := p.suppressions.ClearProviderSuppression(
+	err := p.service.Suppressions.ClearProviderSuppression(
 		r.Context(), v.Caller(), name, r.PathValue("email"), r.PathValue("list"), why)
 	if err != nil {
 		return err

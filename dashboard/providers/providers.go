@@ -24,7 +24,6 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
-	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // Templates are the pages of this room.
@@ -35,26 +34,22 @@ var files embed.FS
 
 // Pages are the pages of providers.
 type Pages struct {
-	web          *web.Frame
-	operate      *operate.Installation
-	stats        *stats.Reader
-	suppressions *suppressions.Lists
-	inspect      func(ctx context.Context, provider string) []Finding // nil: pages offer no check
-	inspecting   sync.Map                                             // names of the providers that are being inspected
-	tracker      *tracker
-	histories    histories
+	web        *web.Frame
+	service    *service.Service
+	inspect    func(ctx context.Context, provider string) []Finding // nil: pages offer no check
+	inspecting sync.Map                                             // names of the providers that are being inspected
+	tracker    *tracker
+	histories  histories
 }
 
 // New returns the pages.
 func New(frame *web.Frame, svc *service.Service, inspect func(ctx context.Context, provider string) []Finding) *Pages {
 	return &Pages{
-		web:          frame,
-		operate:      svc.Operate,
-		stats:        svc.Stats,
-		suppressions: svc.Suppressions,
-		inspect:      inspect,
-		tracker:      &tracker{operate: svc.Operate, history: map[string][]sample{}},
-		histories:    histories{kept: map[client.HistoryRange]*keptHistory{}},
+		web:       frame,
+		service:   svc,
+		inspect:   inspect,
+		tracker:   &tracker{operate: svc.Operate, history: map[string][]sample{}},
+		histories: histories{kept: map[client.HistoryRange]*keptHistory{}},
 	}
 }
 
@@ -147,11 +142,8 @@ func (p *Pages) inspectProvider(w http.ResponseWriter, r *http.Request, v *web.V
 
 func (p *Pages) showProviders(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *providersView) error {
 	return p.web.Render(w, r, v, http.StatusOK, "providers", web.Page{
-		Title:  "Providers",
-		Active: "providers",
-		Live:   "/live/providers?range=" + string(view.History.Range),
-		Charts: true,
-		Data:   view,
+		Title: "Providers", Active: "providers", Live: "/live/providers?range=" + string(view.History.Range),
+		Charts: true, Data: view,
 	})
 }
 
@@ -184,14 +176,14 @@ func (p *Pages) readProviders(
 		return nil, err
 	}
 	today := time.Now().UTC()
-	stats, err := p.stats.Of(ctx, who, stats.Query{
+	stats, err := p.service.Stats.Of(ctx, who, stats.Query{
 		From: today.AddDate(0, 0, 1-shownDays).Format(time.DateOnly),
 		To:   today.Format(time.DateOnly),
 	})
 	if err != nil {
 		return nil, err
 	}
-	switches, err := p.operate.ProviderModes(ctx)
+	switches, err := p.service.Operate.ProviderModes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -418,11 +410,8 @@ func (p *Pages) Now() ([]Provider, error) {
 		a := t.providers[i]
 		h := t.history[a.Name]
 		out[i] = Provider{
-			Provider: a,
-			Info:     p.web.Providers.Info(a.Name),
-			Rate:     a.RateUsed,
-			Hue:      p.web.Providers.Hue(a.Name),
-			Hook:     p.web.PublicURL() + "/webhooks/" + a.Name,
+			Provider: a, Info: p.web.Providers.Info(a.Name), Rate: a.RateUsed, Hue: p.web.Providers.Hue(a.Name),
+			Hook: p.web.PublicURL() + "/webhooks/" + a.Name,
 		}
 		out[i].LacksWebhook = lacksWebhook(&a, &out[i].Info, h)
 		for k := range t.conditions {
@@ -514,9 +503,9 @@ func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Vi
 	why, repeat := web.Answered(w, r)
 	var err error
 	if ok {
-		_, _, err = p.operate.ControlProvider(r.Context(), v.Caller(), do, name, why, repeat)
+		_, _, err = p.service.Operate.ControlProvider(r.Context(), v.Caller(), do, name, why, repeat)
 	} else {
-		_, _, err = p.operate.ProbeProvider(r.Context(), v.Caller(), name, why, repeat)
+		_, _, err = p.service.Operate.ProbeProvider(r.Context(), v.Caller(), name, why, repeat)
 	}
 	if err != nil {
 		return err

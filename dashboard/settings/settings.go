@@ -207,10 +207,8 @@ func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		return web.BadForm(err)
 	}
 	f := keyForm{
-		Name:     strings.TrimSpace(r.PostForm.Get("name")),
-		Life:     r.PostForm.Get("life"),
-		Networks: strings.TrimSpace(r.PostForm.Get("networks")),
-		Scopes:   map[string]bool{},
+		Name: strings.TrimSpace(r.PostForm.Get("name")), Life: r.PostForm.Get("life"),
+		Networks: strings.TrimSpace(r.PostForm.Get("networks")), Scopes: map[string]bool{},
 	}
 	var o models.KeyOptions
 	for _, s := range r.PostForm["scope"] {

@@ -110,10 +110,7 @@ func (p *Pages) showSuppressions(
 	for _, r := range models.SuppressionReasons {
 		view.Reasons = append(view.Reasons, string(r))
 	}
-	view.Filter = suppressions.Filter{
-		Text:   strings.TrimSpace(query.Get("q")),
-		Reason: query.Get("reason"),
-	}
+	view.Filter = suppressions.Filter{Text: strings.TrimSpace(query.Get("q")), Reason: query.Get("reason")}
 	view.Export = web.Address("/suppressions/export.csv", of)
 	sorted, err := view.readSorted(r, p.lists, who, of)
 	if err != nil {
@@ -268,10 +265,8 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 		return p.showSuppressions(w, r, v, http.StatusOK, view)
 	}
 	view.New = client.NewSuppression{
-		Email:    strings.TrimSpace(r.PostFormValue("email")),
-		Reason:   r.PostFormValue("reason"),
-		Category: strings.TrimSpace(r.PostFormValue("category")),
-		Why:      strings.TrimSpace(r.PostFormValue("why")),
+		Email: strings.TrimSpace(r.PostFormValue("email")), Reason: r.PostFormValue("reason"),
+		Category: strings.TrimSpace(r.PostFormValue("category")), Why: strings.TrimSpace(r.PostFormValue("why")),
 	}
 	if _, _, err := p.lists.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
 		return p.refusedSuppression(w, r, v, view, err)

@@ -76,7 +76,7 @@ func (f *Frame) Submitted(ctx context.Context, v *Visitor, once string) (bool, e
 	}
 	mine := models.Claim{ID: models.NewBatchID(time.Now()), Hash: HashOf(once), At: time.Now().UTC()}
 	for {
-		won, err := f.store.Claim(ctx, "form."+v.User+"."+mine.Hash, mine, sessionIdle)
+		won, err := f.Store.Claim(ctx, "form."+v.User+"."+mine.Hash, mine, sessionIdle)
 		if !errors.Is(err, models.ErrOutcomeUnknown) || ctx.Err() != nil {
 			return won.ID != mine.ID, StoreTrouble(err)
 		}

@@ -28,26 +28,20 @@ type Config struct {
 	Public    *url.URL // URL for browsers; cookies are Secure if its scheme is https
 	Providers *Providers
 	Templates []*Templates // of the rooms
-	Logger    *slog.Logger
+	Log       *slog.Logger
 }
 
 // Frame serves the pages of all rooms.
 type Frame struct {
-	Log       *slog.Logger
-	Providers *Providers
-	Sessions  *Sessions
+	Config
+	Sessions *Sessions
 
-	store    Store
-	people   *people.People
-	limits   *people.Limits
-	accounts Accounts
-	public   *url.URL
-	sets     map[string]*template.Template
-	assets   *assets
-	live     *hub
-	keeping  keptBudget // of the forms that are kept
-	names    sync.Map   // names of users by ID; they never change
-	mux      *http.ServeMux
+	sets    map[string]*template.Template
+	assets  *assets
+	live    *hub
+	keeping keptBudget // of the forms that are kept
+	names   sync.Map   // names of users by ID; they never change
+	mux     *http.ServeMux
 }
 
 // New returns a frame. It fails if a template cannot be parsed.
@@ -57,19 +51,13 @@ func New(c Config) (*Frame, error) {
 		return nil, err
 	}
 	f := &Frame{
-		Log:       c.Logger,
-		Providers: c.Providers,
-		Sessions:  &Sessions{store: c.Store},
-		store:     c.Store,
-		people:    c.People,
-		limits:    c.Limits,
-		accounts:  c.Accounts,
-		public:    c.Public,
-		sets:      map[string]*template.Template{},
-		assets:    assets,
-		live:      newHub(c.Logger),
-		keeping:   keptBudget{all: semaphore.NewWeighted(keptBytes)},
-		mux:       http.NewServeMux(),
+		Config:   c,
+		Sessions: &Sessions{store: c.Store},
+		sets:     map[string]*template.Template{},
+		assets:   assets,
+		live:     newHub(c.Log),
+		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
+		mux:      http.NewServeMux(),
 	}
 	for _, t := range append(c.Templates, frameTemplates) {
 		sets, err := t.load()
@@ -126,7 +114,7 @@ func (f *Frame) NameOf(ctx context.Context, id string) string {
 	if name, ok := f.names.Load(id); ok {
 		return name.(string)
 	}
-	u, err := f.store.User(ctx, id)
+	u, err := f.Store.User(ctx, id)
 	if err != nil {
 		return id
 	}

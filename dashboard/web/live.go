@@ -249,7 +249,7 @@ func (f *Frame) Stream(w http.ResponseWriter, r *http.Request, v *Visitor, key s
 		out, now, more := content.since(version)
 		version = now
 		if len(out) > 0 {
-			if ended, err := f.people.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
+			if ended, err := f.People.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
 				return nil
 			}
 		}

@@ -228,7 +228,7 @@ func (f *Frame) secured(h http.Handler) http.Handler {
 
 func (f *Frame) contentPolicy() string {
 	forms := "'self'"
-	if origin := f.accounts.Origin(); origin != "" {
+	if origin := f.Accounts.Origin(); origin != "" {
 		forms += " " + origin // the login form redirects there
 	}
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
@@ -243,7 +243,7 @@ const PreviewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; i
 // secure reports whether the browser uses TLS: the request came by TLS, or it came to the public URL and that is
 // https.
 func (f *Frame) secure(r *http.Request) bool {
-	return r.TLS != nil || f.public.Scheme == "https" && !loopbackHost(r.Host)
+	return r.TLS != nil || f.Public.Scheme == "https" && !loopbackHost(r.Host)
 }
 
 // OnThisMachine reports whether a request was made on this machine, not through a

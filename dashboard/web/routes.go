@@ -15,7 +15,7 @@ import (
 )
 
 // PublicURL returns the URL for browsers.
-func (f *Frame) PublicURL() string { return f.public.String() }
+func (f *Frame) PublicURL() string { return f.Public.String() }
 
 // noRoute answers a request for a path without a page: a browser gets an error page, and
 // any other client gets a problem, as from the API. Both are 404 with or without a session, so
@@ -102,7 +102,7 @@ func isFeed(r *http.Request) bool { return strings.HasPrefix(r.Pattern, "GET /li
 
 // limited calls h within the visitor's limits. A live feed counts only until it begins.
 func (f *Frame) limited(w http.ResponseWriter, r *http.Request, v *Visitor, h Handler) error {
-	end, err := f.limits.AdmitPage(r.Context(), v.Caller())
+	end, err := f.Limits.AdmitPage(r.Context(), v.Caller())
 	if err != nil {
 		return err
 	}

@@ -230,15 +230,15 @@ func (f *Frame) peek(r *http.Request) (*Visitor, time.Time, error) {
 	if err != nil {
 		return nil, seen, StoreTrouble(err)
 	}
-	v := &Visitor{Session: s, ID: models.HashSecret(secret), Operator: f.accounts.Operator(&s)}
+	v := &Visitor{Session: s, ID: models.HashSecret(secret), Operator: f.Accounts.Operator(&s)}
 	v.Everyone = v.Operator && wantsEveryone(r)
-	ended, err := f.people.SessionEnded(r.Context(), v.User, v.UpTo)
+	ended, err := f.People.SessionEnded(r.Context(), v.User, v.UpTo)
 	if err != nil {
 		return nil, seen, err
 	}
 	allowed := !ended
 	if allowed {
-		allowed, err = f.accounts.Allowed(r.Context(), v, secret)
+		allowed, err = f.Accounts.Allowed(r.Context(), v, secret)
 	}
 	switch {
 	case err != nil:
