@@ -43,12 +43,9 @@ type Deps struct {
 	GitHub    *login.GitHub  // nil: users log in by one-time links
 	Providers []web.Provider // the configured providers
 	// Inspect finds out about a provider, in bounded time. Nil: pages offer no check.
-	Inspect func(ctx context.Context, provider string) []Finding
+	Inspect func(ctx context.Context, provider string) []providers.Finding
 	Logger  *slog.Logger
 }
-
-// Finding is one thing that was found out about a provider.
-type Finding = providers.Finding
 
 // Dashboard serves the pages.
 type Dashboard struct {
@@ -110,7 +107,7 @@ func New(d Deps) (*Dashboard, error) {
 		b.providers.Routes(),
 		operations.New(frame, d.Service, b.providers, troubles).Routes(),
 		settings.New(frame, d.Service, b.providers).Routes(),
-		docs.New(frame).Routes(),
+		docs.Routes(frame),
 	}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())

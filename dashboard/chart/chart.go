@@ -26,6 +26,7 @@ type Chart struct {
 	List   string    `json:"list,omitempty"` // of bars: address of the list behind them, without the days
 }
 
+// Series is a line, an area or the bars of a chart.
 type Series struct {
 	Label  string    `json:"label"`
 	Color  string    `json:"color"` // custom property of the style sheet
@@ -60,6 +61,7 @@ type Bar struct {
 	Linked bool // the parts are links
 }
 
+// Part is a part of a Bar.
 type Part struct {
 	Class    string
 	X, Width int64

@@ -18,22 +18,13 @@ var Templates = web.NewTemplates(files, nil)
 //go:embed *.html
 var files embed.FS
 
-// Pages are the pages about the API.
-type Pages struct {
-	web *web.Frame
-}
-
-// New returns the pages.
-func New(frame *web.Frame) *Pages {
-	return &Pages{web: frame}
-}
-
 // Routes returns the routes of the pages.
-func (p *Pages) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
-		"GET /docs": p.docs,
-	}}
+func Routes(frame *web.Frame) web.Routes {
+	return web.Routes{Users: map[string]web.Handler{"GET /docs": pages{frame}.docs}}
 }
+
+// pages are the pages about the API.
+type pages struct{ web *web.Frame }
 
 // docsView is the page with examples of API calls.
 type docsView struct {
@@ -57,8 +48,7 @@ type call struct {
 }
 
 var calls = []call{
-	{
-		"send", "Send a batch",
+	{"send", "Send a batch",
 		"Returns 202 with the batch's ID as soon as everything is stored. " +
 			"You can repeat the request with the same Idempotency-Key: the batch is sent once.",
 		http.MethodPost, "/v1/batches", `{
@@ -66,28 +56,19 @@ var calls = []call{
   "subject": "Your order, {{first}}",
   "text": "Dear {{first}}, it is on its way.",
   "to": [{"email": "ann@example.com", "vars": {"first": "Ann"}}]
-}`,
-	},
-	{
-		"batch", "Get a batch",
+}`},
+	{"batch", "Get a batch",
 		"Returns its state and its counts by state, reason and provider. The counts always add up.",
-		http.MethodGet, "/v1/batches/BATCH_ID", "",
-	},
-	{
-		"logs", "List the logs of a batch",
+		http.MethodGet, "/v1/batches/BATCH_ID", ""},
+	{"logs", "List the logs of a batch",
 		"Returns one log per recipient, with its state and reason. For the next page, pass next_cursor as cursor.",
-		http.MethodGet, "/v1/batches/BATCH_ID/logs?state=failed", "",
-	},
-	{
-		"log", "Get the timeline of one recipient",
+		http.MethodGet, "/v1/batches/BATCH_ID/logs?state=failed", ""},
+	{"log", "Get the timeline of one recipient",
 		"Returns each attempt, answer, event and decision, in order.",
-		http.MethodGet, "/v1/logs/LOG_ID", "",
-	},
-	{
-		"stats", "Count by day",
+		http.MethodGet, "/v1/logs/LOG_ID", ""},
+	{"stats", "Count by day",
 		"Returns delivered, failed and queued counts per UTC day.",
-		http.MethodGet, "/v1/stats?from=2026-01-01&to=2026-01-31", "",
-	},
+		http.MethodGet, "/v1/stats?from=2026-01-01&to=2026-01-31", ""},
 }
 
 // languages are how examples are written. They are text, not HTML: the page
@@ -142,7 +123,7 @@ console.log(await answer.json());`))},
 }
 
 // docs is GET /docs.
-func (p *Pages) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p pages) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view := &docsView{Base: p.web.PublicURL()}
 	for _, c := range calls {
 		e := example{ID: c.id, Title: c.title, Text: c.text}

@@ -192,7 +192,8 @@ func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request, _ *web.Visitor)
 func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if p.accounts.github != nil {
-		return p.refuse(w, r, "/", refusal{reason: "links_off", detail: "One-time links are turned off. Log in through GitHub."})
+		return p.refuse(w, r, "/", refusal{reason: "links_off",
+			detail: "One-time links are turned off. Log in through GitHub."})
 	}
 	u, err := p.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
 	switch {
@@ -203,7 +204,8 @@ func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request, _ *web.Visitor
 				"Open it there, or run safedelivr login to get one that works from anywhere.",
 		})
 	case errors.Is(err, models.ErrNotFound):
-		return p.refuse(w, r, "/", refusal{reason: "link_invalid", detail: "This link has been used or has expired. Run safedelivr login to get another."})
+		return p.refuse(w, r, "/", refusal{reason: "link_invalid",
+			detail: "This link has been used or has expired. Run safedelivr login to get another."})
 	case err == nil:
 		err = p.login(w, r, u, nil)
 	default:
@@ -274,12 +276,14 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Vi
 	}
 	p.web.SetCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
-	if len(state) != web.SecretLength || !web.SameSecret(state, q.Get("state")) {
-		return p.refuse(w, r, "/", refusal{reason: "wrong_state", detail: "This login was started in another browser or took too long. Try again."})
+	if len(state) != web.SecretLength || web.HashOf(state) != web.HashOf(q.Get("state")) {
+		return p.refuse(w, r, "/", refusal{reason: "wrong_state",
+			detail: "This login was started in another browser or took too long. Try again."})
 	}
 	to := web.LocalPath(flow.Get("to"))
 	if q.Get("error") != "" {
-		return p.refuse(w, r, to, refusal{reason: "github_refused", detail: "GitHub did not log you in: the request was cancelled or denied. Try again."})
+		return p.refuse(w, r, to, refusal{reason: "github_refused",
+			detail: "GitHub did not log you in: the request was cancelled or denied. Try again."})
 	}
 	who, err := p.accounts.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
 	if err != nil {

@@ -244,12 +244,12 @@ func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) mo
 		}
 		if t.Because != "" {
 			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Reason: "+t.Because+"."
-			if lastTried(before) == t.Provider {
+			if newest("attempt", before).Provider == t.Provider {
 				m.Icon, m.Tone, m.Title = "send", "", "Sent to "+provider+" again"
 			}
 		}
-		if spent := answerTime(before); t.Because != "" && spent > 0 {
-			m.Text = "Reason: " + t.Because + " (after " + web.Took(spent) + ")."
+		if last := newest("answer", before); t.Because != "" && last.TookMS > 0 {
+			m.Text = "Reason: " + t.Because + " (after " + web.Took(web.MS(last.TookMS)) + ")."
 		}
 	case "answer":
 		m.answer(t, provider)
@@ -289,21 +289,21 @@ func mayHaveIt(before []models.Moment) bool {
 	return slices.Contains(slices.Collect(maps.Values(may)), true)
 }
 
-// answerTime is the response time of the newest answer.
-func answerTime(before []models.Moment) time.Duration {
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].What == "answer" {
-			return time.Duration(before[i].TookMS * float64(time.Millisecond))
+// newest returns the newest entry of a kind, or the zero value.
+func newest(what string, before []models.Moment) models.Moment {
+	for _, m := range slices.Backward(before) {
+		if m.What == what {
+			return m
 		}
 	}
-	return 0
+	return models.Moment{}
 }
 
 // answer describes the response to a call.
 func (m *moment) answer(t *models.Moment, provider string) {
 	after := ""
 	if t.TookMS > 0 {
-		after = " after " + web.Took(time.Duration(t.TookMS*float64(time.Millisecond)))
+		after = " after " + web.Took(web.MS(t.TookMS))
 	}
 	status := ""
 	if t.Status > 0 {
@@ -447,16 +447,6 @@ func (r *chunkReader) now(ctx context.Context) (*mail.Stories, error) {
 	}
 	r.asked = now
 	return r.stories, nil
-}
-
-// lastTried returns the provider of the newest attempt.
-func lastTried(before []models.Moment) string {
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].What == "attempt" {
-			return before[i].Provider
-		}
-	}
-	return ""
 }
 
 // roughly returns the time from acceptance to an event whose time is known to the second only:

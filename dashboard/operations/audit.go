@@ -28,19 +28,19 @@ type auditRow struct {
 // accessView is a page of the access log.
 type accessView struct {
 	Kind  accesslog.Kind // empty: all
-	Kinds []accessKind
+	Kinds []choice[accesslog.Kind]
 	Rows  []accessRow
 	Older string // cursor of the next page
 	First bool
 }
 
-// accessKind is a choice of the filter.
-type accessKind struct {
-	Kind  accesslog.Kind
+// choice is a choice of a filter.
+type choice[T ~string] struct {
+	Kind  T
 	Words string
 }
 
-var accessKinds = []accessKind{
+var accessKinds = []choice[accesslog.Kind]{
 	{"", "All"},
 	{accesslog.Login, "Logins"},
 	{accesslog.FailedLogin, "Refused logins"},
@@ -165,14 +165,8 @@ func auditRowOf(e *audit.Entry, who string) auditRow {
 type auditForm struct {
 	Who, What, Day string
 	Cursor         string
-	Kinds          []auditKind
+	Kinds          []choice[models.CommandKind]
 	Wrong          map[string]string
-}
-
-// auditKind is a choice of the filter.
-type auditKind struct {
-	Kind  models.CommandKind
-	Words string
 }
 
 func auditFormOf(r *http.Request) auditForm {
@@ -198,11 +192,11 @@ func (f *auditForm) Newest() string { return f.path("") }
 
 // readAudit reads the entries of the audit trail that a filter selects.
 func (p *Pages) readAudit(ctx context.Context, who service.Caller, v *operationsView, f auditForm) error {
-	f.Kinds = []auditKind{{"", "everything"}}
+	f.Kinds = []choice[models.CommandKind]{{"", "everything"}}
 	for _, kind := range slices.SortedFunc(maps.Keys(commandWords), func(a, b models.CommandKind) int {
 		return cmp.Compare(commandWords[a], commandWords[b])
 	}) {
-		f.Kinds = append(f.Kinds, auditKind{kind, commandWords[kind]})
+		f.Kinds = append(f.Kinds, choice[models.CommandKind]{kind, commandWords[kind]})
 	}
 	v.Filter = f
 	filter := audit.Filter{Command: models.CommandKind(f.What), Day: f.Day}

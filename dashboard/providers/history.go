@@ -204,10 +204,7 @@ func historyRows(h *operate.History, providers []historyProvider) []historyRow {
 				continue
 			}
 			a := &providers[i]
-			out = append(
-				out,
-				historyRow{At: h.Providers[i].Steps[first].At, Name: a.Name, Title: a.Title, Hue: a.Hue, HistoryCounts: c},
-			)
+			out = append(out, historyRow{h.Providers[i].Steps[first].At, a.Name, a.Title, a.Hue, c})
 		}
 	}
 	return out

@@ -348,15 +348,15 @@ func lacksWebhook(a *operate.Provider, info *web.Provider, h []sample) bool {
 	return false
 }
 
-// boxNow is a choice at a provider, and when an event that needs it came in.
-type boxNow struct {
+// Box is a choice at a provider, and when an event that needs it came in.
+type Box struct {
 	Label string
 	Seen  time.Time // zero: none in the last 30 days
 }
 
 // Boxes lists the choices at the provider.
-func (a *Provider) Boxes() []boxNow {
-	out := make([]boxNow, len(a.Info.Boxes))
+func (a *Provider) Boxes() []Box {
+	out := make([]Box, len(a.Info.Boxes))
 	for i, b := range a.Info.Boxes {
 		out[i].Label = b.Label
 		for _, kind := range b.Kinds {
@@ -388,13 +388,13 @@ func (a *Provider) UsedShare() int {
 
 // Answers is the usual response time of calls, or 0 if it is not known.
 func (a *Provider) Answers() time.Duration {
-	return time.Duration(a.AnswerMS * float64(time.Millisecond))
+	return web.MS(a.AnswerMS)
 }
 
 // Reported is the time within which 90 % of messages are reported on, or 0 if it is
 // not known.
 func (a *Provider) Reported() time.Duration {
-	return time.Duration(a.ReportedMS * float64(time.Millisecond))
+	return web.MS(a.ReportedMS)
 }
 
 // Now returns the newest sample of all providers.

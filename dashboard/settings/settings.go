@@ -359,6 +359,7 @@ type LimitRow struct {
 	Text  string // in the form: empty if it is not set
 }
 
+// LimitRows returns the limits with their words.
 func LimitRows(v *client.Limits) []LimitRow {
 	var out []LimitRow
 	for _, l := range v.Limits {

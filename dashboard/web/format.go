@@ -40,7 +40,7 @@ var funcs = template.FuncMap{
 	"timedShort": timedShort,
 	"amountOf":   amountOf,
 	"took":       Took,
-	"ms":         ms,
+	"ms":         MS,
 	"json":       ToJSON,
 	"pathEscape": url.PathEscape,
 	"reason":     func(r models.Reason) string { return r.Words() },
@@ -118,6 +118,7 @@ func shareTag(share string) template.HTML {
 	return template.HTML("<span data-share>" + template.HTMLEscapeString(share) + "</span>") //nolint:gosec // escaped
 }
 
+// Plural returns the word for a number of things.
 func Plural(n int64, one, many string) string {
 	if n == 1 {
 		return one
@@ -247,6 +248,7 @@ func rateWords(r float64) string {
 	return Num(int64(math.Round(r)))
 }
 
+// ToJSON encodes a value.
 func ToJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
 	return string(b), err
@@ -314,8 +316,8 @@ func Percent(part, whole int64) float64 {
 	return math.Round(float64(part)*1000/float64(whole)) / 10
 }
 
-// ms converts milliseconds to a Duration.
-func ms(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+// MS converts milliseconds to a Duration.
+func MS(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
 
 // Messages is a count of messages in words.
 func Messages(n int64) string { return Num(n) + " " + Plural(n, "message", "messages") }

@@ -16,6 +16,12 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -121,3 +127,55 @@ func (f *Frame) NameOf(ctx context.Context, id string) string {
 	f.names.Store(id, u.Name)
 	return u.Name
 }
+
+//go:embed *.html shared/*.html
+var files embed.FS
+
+// frameTemplates are the pages of the frame itself.
+var frameTemplates = NewTemplates(files, nil)
+
+// Templates are the pages of a room, over the parts that all rooms share.
+type Templates struct {
+	load func() (map[string]*template.Template, error) // by name; each has the layout
+}
+
+// NewTemplates returns the pages of a room: its files *.html, in which its functions can be used besides those of all
+// rooms. parts.html has parts that its pages share. The files are parsed once, when they are first needed.
+func NewTemplates(room fs.FS, funcs template.FuncMap) *Templates {
+	return &Templates{load: sync.OnceValues(func() (map[string]*template.Template, error) {
+		shared, err := sharedParts()
+		if err != nil {
+			return nil, err
+		}
+		names, err := fs.Glob(room, "*.html")
+		if err != nil {
+			return nil, err
+		}
+		parts := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "parts.html" })
+		sets := map[string]*template.Template{}
+		for _, name := range names {
+			set, err := shared.Clone()
+			if err == nil {
+				_, err = set.Funcs(funcs).ParseFS(room, append(parts, name)...)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("template %s: %w", name, err)
+			}
+			sets[strings.TrimSuffix(name, ".html")] = set
+		}
+		return sets, nil
+	})}
+}
+
+// sharedParts returns the layout and the parts that all rooms share.
+var sharedParts = sync.OnceValues(func() (*template.Template, error) {
+	a, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	shared := template.New("").Funcs(funcs).Funcs(template.FuncMap{"asset": a.url})
+	if shared, err = shared.ParseFS(files, "shared/*.html"); err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	return shared, nil
+})

@@ -15,8 +15,10 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// LiveEvery is the interval between reads of a source.
+const LiveEvery = time.Second
+
 const (
-	LiveEvery = time.Second      // interval between reads of a source
 	liveBeat  = time.Second      // interval between beats, by which a page knows that its connection works
 	liveCheck = 10 * time.Second // interval between session checks
 	liveWrite = 10 * time.Second // time limit for one event to a slow browser
@@ -271,4 +273,5 @@ func (f *Frame) Stream(w http.ResponseWriter, r *http.Request, v *Visitor, key s
 	}
 }
 
+// EventsKey returns the key of a feed: pages with the same key share it.
 func EventsKey(parts ...any) string { return fmt.Sprint(parts...) }

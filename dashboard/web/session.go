@@ -163,14 +163,13 @@ func (s *Sessions) List(ctx context.Context, user string) ([]OpenSession, error)
 	return out, nil
 }
 
-const SecretLength = 43 // length of newSecret's result
+// SecretLength is the length of what NewSecret returns.
+const SecretLength = 43
 
 // NewSecret returns 256 random bits.
 func NewSecret() string {
 	var b [32]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		panic("dashboard: no randomness: " + err.Error())
-	}
+	_, _ = rand.Read(b[:]) // it never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
@@ -183,6 +182,7 @@ func (f *Frame) cookieName(r *http.Request) string {
 	return "sd_session"
 }
 
+// SetCookie sets a cookie for a time, or removes it if the time is 0.
 func (f *Frame) SetCookie(w http.ResponseWriter, r *http.Request, name, value string, life time.Duration) {
 	age := int(life.Seconds())
 	if life <= 0 {
