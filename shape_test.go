@@ -24,7 +24,7 @@ var shape = map[string]int{
 	"methods of the store's contract": 86,
 	"exported names of models":        454,
 	"exported names of service":       37,
-	"functions of more than 60 lines": 23,
+	"functions of more than 60 lines": 21,
 	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
