@@ -2,19 +2,18 @@ package login
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"net/url"
-	"time"
-
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/oauth2"
 

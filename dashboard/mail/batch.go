@@ -3,7 +3,10 @@ package mail
 import (
 	"cmp"
 	"context"
+	"html/template"
+	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -11,10 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"html/template"
-	"io"
-	"mime"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/web"

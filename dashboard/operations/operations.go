@@ -1,5 +1,5 @@
-// Package operations has the pages of operators: waiting mail and workers, held mail, block rules, users with their keys and limits, and the logs of
-// commands and logins.
+// Package operations has the pages of operators: waiting mail and workers, held mail, block rules, users with their keys
+// and limits, and the logs of commands and logins.
 package operations
 
 import (

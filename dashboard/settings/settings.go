@@ -1,4 +1,4 @@
-// Package settings has the pages of Settings: keys, senders, limits, sending hours, webhook addresses and the account of a user.
+// Package settings has the pages of Settings: keys, senders, limits, sending hours, webhook addresses and the account.
 package settings
 
 import (

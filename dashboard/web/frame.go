@@ -7,20 +7,19 @@ package web
 
 import (
 	"context"
+	"embed"
+	"fmt"
 	"html/template"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
-
-	"embed"
-	"fmt"
-	"io/fs"
-	"slices"
-	"strings"
 
 	"github.com/safedelivr/safedelivr/service/people"
 )
