@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Chart is the input of static/charts.js.
+// Chart is the input of charts.js.
 type Chart struct {
 	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked), lines or counts
 	X      []float64 `json:"x"`              // seconds since 1970

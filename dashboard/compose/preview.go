@@ -123,7 +123,7 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	if c.Part == "text" || html == "" {
 		view["Text"] = text
 	}
-	view["HTML"] = template.HTML(html) //nolint:gosec // previewPolicy keeps it from running
+	view["HTML"] = template.HTML(html) //nolint:gosec // web.PreviewPolicy keeps it from running
 	view["Missing"] = missing
 	view["More"] = more
 	var malformed []string
@@ -189,7 +189,7 @@ func (p *Pages) previewFilled(
 	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || filled.HTML == "" {
 		view.Text = filled.Text
 	} else {
-		view.HTML = template.HTML(filled.HTML) //nolint:gosec // previewPolicy keeps it from running
+		view.HTML = template.HTML(filled.HTML) //nolint:gosec // web.PreviewPolicy keeps it from running
 	}
 	return view.Write(w)
 }

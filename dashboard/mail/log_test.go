@@ -14,12 +14,15 @@ import (
 
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
+
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // TestTimesInWholeSeconds: a time that a provider gives in whole seconds is shown as such. What
 // comes later never looks as if it took less time.

@@ -458,7 +458,7 @@ func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 		return err
 	}
 	view := Filled{Headers: filled.Headers, Wrong: append(wrong, more...), Hints: hints, Text: filled.Text}
-	view.HTML = template.HTML(filled.HTML) //nolint:gosec // previewPolicy keeps it from running
+	view.HTML = template.HTML(filled.HTML) //nolint:gosec // web.PreviewPolicy keeps it from running
 	return view.Write(w)
 }
 

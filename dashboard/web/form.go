@@ -20,8 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// MaxContent is the size limit of the form in bytes, without attachments. The API takes larger
-// batches.
+// MaxContent is the size limit in bytes of a form with the content of a message or a list, without attachments.
 const MaxContent = 16 << 20
 
 // SeeOther redirects to a path of this site. It returns no error, so that handlers can return what it returns.

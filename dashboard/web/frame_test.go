@@ -10,7 +10,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
+
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // newFrame returns a frame without sessions.
 func newFrame(t *testing.T, public string) *Frame {
