@@ -44,7 +44,7 @@ func TestNewsletterNamesFieldsOfCompose(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("docs/newsletter.md")
 	require.NoError(t, err)
-	page, err := os.ReadFile("dashboard/templates/compose.html")
+	page, err := os.ReadFile("dashboard/compose/compose.html")
 	require.NoError(t, err)
 	_, text, _ := strings.Cut(string(guide), "\n## 2. ")
 	text, _, _ = strings.Cut(text, "\n## Afterwards")

@@ -88,7 +88,7 @@ func TestLicences(t *testing.T) {
 // TestVendoredLicences: every library of the pages is listed with its licence, which is one of those that are allowed.
 func TestVendoredLicences(t *testing.T) {
 	t.Parallel()
-	const folder = "dashboard/static/vendor"
+	const folder = "dashboard/web/static/vendor"
 	list, err := os.ReadFile(filepath.Join(folder, "README.md"))
 	require.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(folder, "*.[cj]s*"))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -23,7 +23,7 @@ import (
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	path := "/batches/" + batch.String()
 	require.Contains(t, b.get(path).text, path+"/stop")
@@ -80,7 +80,7 @@ func TestCommands(t *testing.T) {
 // no Resume after an operator's stop, and says that a retry waits.
 func TestStoppedByOperator(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
 	owner, boss := f.browser(), f.browser()
 	owner.byGitHub("Ann")
 	boss.byGitHub("bob")
@@ -123,7 +123,7 @@ func TestStoppedByOperator(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	a := b.post("/settings/keys", url.Values{"name": {""}, "networks": {"nowhere"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, `id="name-wrong"`)
@@ -150,7 +150,7 @@ func TestKeys(t *testing.T) {
 func TestLogOutEverywhere(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	one, two := f.byLink(LocalUser()), f.byLink(LocalUser())
+	one, two := f.byLink(login.LocalUser()), f.byLink(login.LocalUser())
 	require.Contains(t, one.get("/settings/account").text, "this browser")
 	require.Equal(t, "/login", one.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.Equal(t, "/login", two.get("/").Request.URL.Path)
@@ -171,7 +171,7 @@ func TestOperations(t *testing.T) {
 			map[string]string{"subject": "Ann's own"},
 			service.Recipient{Email: "a@example.com"},
 		)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 
 		a := b.get("/operations")
 		for _, want := range []string{
@@ -213,10 +213,10 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	testkit.WithinHour()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/settings/limits").text, "Recipients per hour")
 	require.Contains(t, b.get("/settings/limits").text, "Urgent recipients per hour")
-	path := "/operations/users/" + LocalUser().ID + "/limits"
+	path := "/operations/users/" + login.LocalUser().ID + "/limits"
 	require.Contains(t, b.get("/operations/users").text, `href="`+path+`"`)
 	a := b.post(path, url.Values{"recipients_per_hour": {"many"}, "batches_per_day": {"7"}, "why": {"trial"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
@@ -249,7 +249,7 @@ func TestLimits(t *testing.T) {
 func TestLimitsOfKey(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
 	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
@@ -305,30 +305,12 @@ func TestOthersBatches(t *testing.T) {
 	require.Error(t, err, "a key without the scope operate read the batch of another user")
 }
 
-// TestManyParked checks that the page says so if it does not list all parked messages.
-func TestManyParked(t *testing.T) {
-	t.Parallel()
-	pages, err := loadPages()
-	require.NoError(t, err)
-	view := &operationsView{
-		Parked: client.ParkedPage{Parked: []client.ParkedMessage{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
-	}
-	shown, err := pages.parts("operations", view, "parked", "sums")
-	require.NoError(t, err)
-	require.NotContains(t, string(shown["parked"])+string(shown["sums"]), "more")
-	view.Parked.Next = "x"
-	shown, err = pages.parts("operations", view, "parked", "sums")
-	require.NoError(t, err)
-	require.Contains(t, string(shown["parked"]), "safedelivr parked list --all")
-	require.Contains(t, string(shown["sums"]), "1 or more")
-}
-
 // TestPagesSayWhatMailWaitsFor: the pages of a batch and a log say what the mail waits for, and
 // until when if that is known. Only a command counts as an obstacle to a retry.
 func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
 	path := "/batches/" + id.String()
 	for _, page := range []string{path, "/logs/" + id.Log(1).String()} {
@@ -363,7 +345,7 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 func TestPageFollowsWebhookKey(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	refused := func() int {
 		return strings.Count(b.get("/providers").text, "no webhook key: its webhooks are refused")
 	}
@@ -380,9 +362,9 @@ func TestPageFollowsWebhookKey(t *testing.T) {
 func TestTryNow(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Failing} })
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	one := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	two := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	for _, id := range []models.ID{one, two} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -41,7 +42,7 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 func TestAttachmentsOnPages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	data := strings.Repeat("<script>alert(1)</script>", 20_000)
 	many, one := f.attachedBatch(data, "ann@example.com", "bob@example.com"), f.attachedBatch(data, "ann@example.com")
 	for path, id := range map[string]models.ID{

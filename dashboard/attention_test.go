@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/attention"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -20,7 +22,7 @@ func TestNoWorkerIsShown(t *testing.T) {
 	f := newRig(t, nil)
 	gone := []byte("null!") // the rig's report; what cannot be read says nothing
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", gone, time.Hour))
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No worker is running")
 	b.live("/live/operations?page=").until("No worker is running")
 	require.NotContains(t, b.get("/").text, "Nothing needs your attention")
@@ -41,12 +43,12 @@ func TestOutageOfAllProviders(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
 	f.mixed("local", 12)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No provider accepts mail")
-	banner, err := f.board.attend(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
+	banner, err := attention.New(f.service).Of(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
 		nil, nil, &client.Counts{})
 	require.NoError(t, err)
-	at := slices.IndexFunc(banner, func(a attention) bool { return a.Title == "No provider accepts mail" })
+	at := slices.IndexFunc(banner, func(a attention.Attention) bool { return a.Title == "No provider accepts mail" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, since.Add(2*time.Minute), banner[at].Next)
 	require.Regexp(t, `\d+ messages? waits? \(\d+ urgent, the oldest for`, banner[at].Text)
@@ -59,7 +61,7 @@ func TestOverviewOfOthersMail(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "shop", Name: "shop", Created: time.Now()}))
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	const steps = "Send your first message in three steps"
 	require.Contains(t, b.get("/").text, steps)
 	f.mixed("shop", 12)
@@ -69,14 +71,4 @@ func TestOverviewOfOthersMail(t *testing.T) {
 	text := b.get("/").text
 	require.NotContains(t, text, steps)
 	require.Contains(t, textOf(text), "You have not sent yet. Others have: 12 messages of 1 user.")
-}
-
-// TestTimesOfNotices: the times of a notice are shown as all times are, also those of the year before.
-func TestTimesOfNotices(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2027, 1, 1, 0, 10, 0, 0, time.UTC)
-	require.Equal(t, "Calls fail since 2026-12-31T23:59:30Z, until 2027-01-01T00:20:00Z.",
-		withTimes("Calls fail since 23:59:30 UTC on 31 December, until 00:20:00 UTC on 1 January.", at))
-	require.Equal(t, "At 99:59:30 UTC on 31 December", withTimes("At 99:59:30 UTC on 31 December", at), "no time")
-	require.Contains(t, string(timedShort("<since> 2026-11-28T10:53:41Z")), `&lt;since&gt; <time datetime="2026-11-28T10:53:41.000Z"`)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -19,7 +20,7 @@ import (
 func TestBrowserDrafts(t *testing.T) {
 	f := newRig(t, nil)
 	b := openTab(t, f.url)
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b.open(link)
 	b.sees("Overview")
@@ -32,7 +33,7 @@ func TestBrowserDrafts(t *testing.T) {
 	at := eval[string](b, "location.search")
 	require.Contains(t, at, "?draft=")
 
-	other := f.byLink(LocalUser()) // the first session may end now
+	other := f.byLink(login.LocalUser()) // the first session may end now
 	text := other.get("/compose" + at).text
 	require.Contains(t, text, `value="Spring offer"`)
 	require.Contains(t, text, "ann@example.com")
@@ -61,7 +62,7 @@ func TestBrowserDrafts(t *testing.T) {
 func TestBrowserComposeFiles(t *testing.T) {
 	f := newRig(t, nil)
 	b := openTab(t, f.url)
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b.open(link)
 	b.sees("Overview")
@@ -74,7 +75,7 @@ func TestBrowserComposeFiles(t *testing.T) {
 	b.until(`document.getElementById("summary").innerText.includes("Invoice")`)
 	b.do(chromedp.SetUploadFiles(chromedp.ID("attachments"), []string{file}))
 	list := ""
-	for i := range askFrom {
+	for i := range 11 {
 		list += string(rune('a'+i)) + "@example.com, "
 	}
 	b.fill("to", list)
@@ -94,5 +95,5 @@ func TestBrowserComposeFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, v.Attached, 1)
 	require.EqualValues(t, models.PieceSize+5, v.Attached[0].Size)
-	require.Contains(t, f.byLink(LocalUser()).get("/drafts").text, "No drafts")
+	require.Contains(t, f.byLink(login.LocalUser()).get("/drafts").text, "No drafts")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -17,7 +18,7 @@ func editorTab(t *testing.T) (*rig, *browserTab) {
 	t.Helper()
 	f := newRig(t, nil)
 	b := openTab(t, f.url)
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b.open(link)
 	b.sees("Overview")

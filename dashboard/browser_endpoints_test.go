@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	updates "github.com/safedelivr/safedelivr/models/feed"
@@ -43,16 +44,16 @@ func TestBrowserEndpoints(t *testing.T) {
 	b.press("Send a test post")
 	b.sees("The test post was accepted: 204")
 
-	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), LocalUser().ID)
+	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), login.LocalUser().ID)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	now := time.Now()
-	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Types = []updates.Type{updates.SuppressionAdded}
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, LocalUser().ID, []models.FeedSuppression{{
+	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, login.LocalUser().ID, []models.FeedSuppression{{
 		SuppressionKey: models.SuppressionKey{Reason: models.HardBounce}, Origin: models.FromEvent, At: now,
 	}}))
 	f.attempted(

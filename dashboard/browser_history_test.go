@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -57,7 +58,7 @@ func TestBrowserHistory(t *testing.T) {
 	f := newRig(t, nil)
 	now := time.Now()
 	f.seedHistory(now)
-	f.board.configured[0].Verified = true
+	f.board.SetVerified("mg", true)
 	for i, name := range []string{"mg", "sg"} {
 		f.put(telemetry.LastReceived, name, now.UTC())
 		f.providers(func(a *telemetry.ProviderState) {
@@ -67,7 +68,7 @@ func TestBrowserHistory(t *testing.T) {
 			}
 		})
 	}
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b := openTab(t, f.url)
 	b.open(link)

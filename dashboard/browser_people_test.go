@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 // TestBrowserPeople disables a user, ends sessions and revokes a key as an operator.
 func TestBrowserPeople(t *testing.T) {
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob, eve)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob, eve)
 	f.browser().byGitHub("Ann")
 	f.browser().byGitHub("eve")
 	for _, name := range []string{"shop, production", "a laptop"} {

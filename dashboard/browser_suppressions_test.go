@@ -31,7 +31,7 @@ func TestBrowserSuppressions(t *testing.T) {
 func TestBrowserListedAtProvider(t *testing.T) {
 	f := newRig(t, nil)
 	f.listed("blocks", "ann@example.com", "bob@example.com")
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	b := f.logIn(f.url)
 	b.open("/providers")
 	eval[bool](b, `(document.querySelector("#sg details").open = true)`)

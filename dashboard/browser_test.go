@@ -19,6 +19,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/encoding/unicode"
+
+	"github.com/safedelivr/safedelivr/dashboard/login"
 )
 
 // These tests drive a real browser: scripts/test runs them with
@@ -332,7 +334,7 @@ func probe(b *browserTab, p *product) {
 
 // TestBrowserGitHub logs in through the GitHub simulator as a user.
 func TestBrowserGitHub(t *testing.T) {
-	f := newRig(t, &GitHub{Logins: []string{"ann"}, Operators: []string{"bob"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Logins: []string{"ann"}, Operators: []string{"bob"}}, ann, bob)
 	b := openTab(t, f.url)
 	b.open("/compose")
 	b.at("/login")

@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -23,7 +24,7 @@ import (
 // logIn opens a browser and logs in as the local operator.
 func (f *rig) logIn(base string) *browserTab {
 	f.Helper()
-	link, err := f.board.LoginLink(f.Context(), LocalUser())
+	link, err := f.board.LoginLink(f.Context(), login.LocalUser())
 	require.NoError(f, err)
 	b := openTab(f, base)
 	b.open(base + strings.TrimPrefix(link, f.url))
@@ -132,10 +133,10 @@ func TestBrowserSessionEnds(t *testing.T) {
 	b.typeInto("text", "Dear Ann,\nhello")
 	b.typeInto("to", "ann@example.com")
 	end := func() {
-		open, err := f.board.sessions.list(t.Context(), "local")
+		open, err := f.board.web.Sessions.List(t.Context(), "local")
 		require.NoError(t, err)
 		for _, s := range open {
-			require.NoError(t, f.board.sessions.end(t.Context(), "local", s.ID))
+			require.NoError(t, f.board.web.Sessions.End(t.Context(), "local", s.ID))
 		}
 	}
 	end()
@@ -143,7 +144,7 @@ func TestBrowserSessionEnds(t *testing.T) {
 	b.sees("Your session has ended")
 	b.lookAround("session-ended", "")
 	logInAgain := func() { // as another tab does
-		link, err := f.board.LoginLink(t.Context(), LocalUser())
+		link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 		require.NoError(t, err)
 		_, query, _ := strings.Cut(link, "?")
 		require.True(

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -49,7 +50,7 @@ func TestBrowserWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
 
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b := openTab(t, f.url)
 	b.open(link)

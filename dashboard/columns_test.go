@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -21,7 +23,7 @@ import (
 func TestComposeColumns(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("subject", "Hi {{Vorname}}")
 	form.Set("to", "Vorname;Mailadresse privat;Stadt\nAnn;ann@example.com;Köln\nBob;bob@example.com;Wien\n;;\n")
@@ -54,35 +56,15 @@ func TestComposeColumns(t *testing.T) {
 	require.Contains(t, b.post("/compose/preview", form).text, "Hi Ann", "the choice was for another table")
 }
 
-// TestTableWithoutKnownHeading: only a text that cannot be a list of addresses is a table without a known heading.
-func TestTableWithoutKnownHeading(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]struct {
-		of      mapping
-		isTable bool
-	}{
-		"first,contact\nAnn,ann@example.com":        {mapping{"contact": "email"}, true},
-		"first,work,home\nAnn,a@example.com,b@c.de": {nil, true},
-		"annexample.com\nbob@example.com":           {nil, false},
-		"annexample.com,x\nbob@example.com,y":       {nil, false},
-		"ann@example.com, bob@example.com":          {nil, false},
-		"first,contact\nAnn,none":                   {nil, false},
-	} {
-		of, isTable := mapping(nil).of(text)
-		require.Equal(t, want.isTable, isTable, text)
-		require.Equal(t, want.of, of, text)
-	}
-}
-
 // TestComposeSkipsMistakes: rows with mistakes are listed with their lines, and are left out if that is chosen, after a
 // question. Without that choice nothing is asked and nothing is sent.
 func TestComposeSkipsMistakes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("to", "email,first\nann@example.com,Ann\neve@example,Eve\nbob@example.com,Bob,3\n"+
-		strings.Repeat("kim@example.com,Kim\n", askFrom))
+		strings.Repeat("kim@example.com,Kim\n", 11))
 	part := html.UnescapeString(b.post("/compose/columns", form).text)
 	require.Contains(t, part, "14 recipients, 2 with mistakes.")
 	require.Contains(t, part, `Line 3: "eve@example"`)
@@ -114,20 +96,20 @@ func TestComposeUnsubscribe(t *testing.T) {
 	cfg := service.Config{UnsubscribeURL: "https://mail.example.com/unsubscribe/"}
 	cfg.UrgentUpTo = 10
 	f := newRigOf(t, cfg, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("html", `<a href="{{unsubscribe_url}}">Unsubscribe</a>`)
 	preview := b.post("/compose/preview", form).text
-	require.Contains(t, preview, needsCategory)
+	require.Contains(t, preview, templates.NeedsCategory)
 	require.NotContains(t, preview, "has no value")
 	a := b.post("/compose", form)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, needsCategory)
+	require.Contains(t, a.text, templates.NeedsCategory)
 
 	form.Set("category", "newsletter")
 	preview = b.post("/compose/preview", form).text
 	require.Contains(t, preview, `/unsubscribe/example">Unsubscribe`)
-	require.NotContains(t, preview, needsCategory)
+	require.NotContains(t, preview, templates.NeedsCategory)
 	form.Set("tags", "spring, shop")
 	form.Set("track_opens", "yes")
 	form.Set("lane", "bulk")
@@ -152,7 +134,7 @@ func TestComposeUnsubscribe(t *testing.T) {
 func TestComposeTimeZone(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/compose").text, "data-browser-zone")
 	berlin := intake.Times{TimeZone: "Europe/Berlin"}
 	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", berlin, "")

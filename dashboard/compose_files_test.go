@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -49,7 +51,7 @@ func (b *browser) submit(path string, fields map[string]string, files ...formFil
 func TestComposeCopies(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := url.Values{
 		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"},
 		"cc": {`"Lee, Bob" <bob@example.com>; eve@example.com`}, "bcc": {"archive@example.com"}, "do": {"send"},
@@ -91,7 +93,7 @@ func TestComposeCopies(t *testing.T) {
 func TestComposeFiles(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "Hi {{first}}", "html": `<img src="cid:logo.png">`, "do": "send",
 		"vars": `{"first": "you", "unused": "1"}`,
@@ -126,12 +128,12 @@ func TestComposeFiles(t *testing.T) {
 func TestComposeAsksAboutFiles(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "s", "text": "t", "do": "send",
 		"to": "a0@example.com",
 	}
-	for i := range askFrom - 1 {
+	for i := range 10 {
 		fields["to"] += fmt.Sprintf("\na%d@example.com", i+1)
 	}
 	file := formFile{"attachments", "a.pdf", "application/pdf", "one"}
@@ -153,7 +155,7 @@ func TestComposeAsksAboutFiles(t *testing.T) {
 // large is refused.
 func TestComposeWrongFiles(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "s", "text": "t", "to": "a@example.com", "do": "send",
 	}
@@ -165,7 +167,7 @@ func TestComposeWrongFiles(t *testing.T) {
 		formFile{"attachments", "b", "text/plain", large})
 	require.Equal(t, http.StatusRequestEntityTooLarge, a.StatusCode)
 	require.Contains(t, a.text, "at most 25000000 bytes")
-	fields["text"] = strings.Repeat("x", maxCompose)
+	fields["text"] = strings.Repeat("x", web.MaxContent)
 	a = b.submit("/compose", fields)
 	require.Equal(t, http.StatusRequestEntityTooLarge, a.StatusCode)
 	require.Contains(t, a.text, "limited to 16 MiB")
@@ -176,7 +178,7 @@ func TestComposeWrongFiles(t *testing.T) {
 func TestComposeTemplate(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.NotContains(t, b.get("/compose").text, `id="template"`)
 	src := client.TemplateSource{
 		TemplateContent: client.TemplateContent{
@@ -229,10 +231,10 @@ func TestCostBeforeSending(t *testing.T) {
 	for i := range 2000 {
 		fields["to"] += fmt.Sprintf("a%d@example.com\n", i)
 	}
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	require.NotContains(t, b.submit("/compose", fields).text, "prices")
 	cfg := service.Config{Currency: "EUR", Prices: map[string]float64{"sg": 0.5, "mg": 2}}
-	b = newRigOf(t, cfg, nil).byLink(LocalUser())
+	b = newRigOf(t, cfg, nil).byLink(login.LocalUser())
 	require.Contains(t, b.submit("/compose", fields).text,
 		"At the configured prices it costs EUR\u00a01.00 to EUR\u00a04.00, depending on the providers; "+
 			"as it would be sent now: mg EUR\u00a02.00, sg EUR\u00a00.50.")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestComposeTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Minute)
 	local := at.Format("2006-01-02T15:04")
 	form := maps.Clone(oneMessage)
@@ -68,7 +69,7 @@ func TestComposeTimes(t *testing.T) {
 func TestComposeLater(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Minute)
 	form := maps.Clone(oneMessage)
 	form["deliver_at"], form["time_zone"] = []string{at.Format("2006-01-02T15:04")}, []string{"Etc/GMT+5"}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/drafts"
 )
@@ -20,7 +21,7 @@ var draftField = regexp.MustCompile(`id="draft" value="([0-9a-f]{16})"`)
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := url.Values{
 		"from": {"shop@example.com"}, "subject": {`Offer "1"`}, "text": {"Dear {{name}}"}, "test": {"me@example.com"},
 		"to":   {"email,name\r\nann@example.com,Ann"},
@@ -31,7 +32,7 @@ func TestDraft(t *testing.T) {
 	require.Equal(t, "/compose", a.Request.URL.Path)
 	require.Contains(t, a.text, "The draft is saved, without files.")
 
-	again := f.byLink(LocalUser()) // another session
+	again := f.byLink(login.LocalUser()) // another session
 	list := again.get("/drafts").text
 	require.Contains(t, list, "Offer &#34;1&#34;")
 	open := again.get("/compose?draft=" + form.Get("draft"))
@@ -60,7 +61,7 @@ func TestDraft(t *testing.T) {
 // TestDraftOfScript: a script gets the version of the draft, or what is wrong.
 func TestDraftOfScript(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	form := url.Values{"subject": {"1"}, "editor": {"one"}, "draft": {drafts.NewID()}, "draft_version": {"0"}}
 	save := func() string {
 		a := b.do(http.MethodPost, "/drafts", form, "Accept", "application/json")

@@ -6,14 +6,12 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -33,7 +31,7 @@ func endpointRig(t *testing.T, status int) (f *rig, app string) {
 // attempted stores attempts to post to an endpoint, as a worker does.
 func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 	f.Helper()
-	e, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
+	e, err := endpoint.Get(f.Context(), f.store, login.LocalUser().ID, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
 		Retries: []endpoint.Retry{{Part: attempts[0].Part, Tried: 1, At: time.Now().Add(time.Hour)}}}
@@ -44,7 +42,7 @@ func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 func TestEndpointPages(t *testing.T) {
 	t.Parallel()
 	f, app := endpointRig(t, http.StatusTeapot)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
 	bad := b.post("/endpoints", url.Values{
 		"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"},
@@ -65,7 +63,7 @@ func TestEndpointPages(t *testing.T) {
 	again := b.post("/endpoints", form).text
 	require.Contains(t, again, "This endpoint exists already.")
 	require.NotContains(t, again, "whsec_")
-	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), LocalUser().ID)
+	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), login.LocalUser().ID)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	page := "/endpoints/" + list[0].ID
@@ -74,8 +72,8 @@ func TestEndpointPages(t *testing.T) {
 	require.Contains(t, b.post(page+"/test", nil).text, "</b> It answered 418: the endpoint refused the post. It took ")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
 	added := []models.FeedSuppression{{}, {}}
-	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, LocalUser().ID, added))
-	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, login.LocalUser().ID, added))
+	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Types, e.Tags = []updates.Type{updates.All}, nil
 		return nil
 	})
@@ -120,7 +118,7 @@ func TestEndpointPages(t *testing.T) {
 func TestInstallationEndpointPages(t *testing.T) {
 	t.Parallel()
 	f, app := endpointRig(t, http.StatusTeapot)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, `href="/installation/endpoints"`)
 	list := b.get("/installation/endpoints").text
 	require.Contains(t, list, `name="event" value="failover.started"`)
@@ -151,43 +149,11 @@ func TestInstallationEndpointPages(t *testing.T) {
 	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}}), `id="sender-wrong"`)
 }
 
-// TestAnswerWords: a page says whether there was an answer, and what it means.
-func TestAnswerWords(t *testing.T) {
+// TestEventGroupsInForm: the box of a group chooses all of its types, and stays chosen if the form is shown again.
+func TestEventGroupsInForm(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "Accepted (204)", answerWords(204, ""))
-	require.Equal(t, "It answered 410: the address is gone", answerWords(410, "bye"))
-	require.Equal(t, "No answer: connection refused", answerWords(0, "connection refused"))
-	require.Equal(t, "No answer", answerWords(0, ""))
-}
-
-// TestNextAttempt: only the newest attempt at a post says when the next one is.
-func TestNextAttempt(t *testing.T) {
-	t.Parallel()
-	at := time.Now()
-	v := endpointView{Attempts: []client.EndpointAttempt{{Post: "a"}, {Post: "b"}, {Post: "a"}}, retries: map[string]time.Time{"a": at}}
-	require.Equal(t, at, v.Next(0))
-	require.Zero(t, v.Next(1))
-	require.Zero(t, v.Next(2))
-}
-
-// TestEventGroups: each type of update is in a group with others, and the box of a group chooses all of it.
-func TestEventGroups(t *testing.T) {
-	t.Parallel()
-	for _, types := range [][]updates.Type{updates.Types, updates.NoticeTypes} {
-		var all []updates.Type
-		for _, g := range eventGroups(types) {
-			require.Greater(t, len(g.Types), 1, g.Title)
-			all = append(all, g.Types...)
-		}
-		require.ElementsMatch(t, types, all)
-		for _, typ := range types {
-			noun, _, _ := strings.Cut(string(typ), ".")
-			require.True(t, slices.ContainsFunc(eventNouns, func(n eventNoun) bool { return slices.Contains(n.nouns, noun) }),
-				"%s belongs to no group", typ)
-		}
-	}
 	f, app := endpointRig(t, http.StatusOK)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	page := b.get("/endpoints").text
 	require.Contains(t, page, `name="event-group" value="messages"><b>Messages</b>`)
 	form := url.Values{"url": {"x"}, "event": {"log.failed"}, "event-group": {"rest"}}

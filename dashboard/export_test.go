@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -17,7 +18,7 @@ import (
 func TestExport(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	var to []service.Recipient
 	for i := range 1203 {
 		to = append(to, service.Recipient{Email: fmt.Sprintf("r%d@example.com", i), Name: "=1+1"})
@@ -42,10 +43,10 @@ func TestExportOfMetadata(t *testing.T) {
 	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t", Category: "receipts",
 		Tags: []string{"march", "vip"}, Metadata: map[string]string{"campaign": "7", "shop": "vienna"}}
 	var to []service.Recipient
-	for i := range exportPage + 1 {
+	for i := range 500 + 1 {
 		r := service.Recipient{Email: fmt.Sprintf("r%d@example.com", i)}
 		r.Metadata = map[string]string{"order": strconv.Itoa(i)}
-		if i == exportPage {
+		if i == 500 {
 			r.Metadata = map[string]string{"late": "yes", "shop": "graz"}
 		}
 		to = append(to, r)
@@ -53,7 +54,7 @@ func TestExportOfMetadata(t *testing.T) {
 	require.NoError(t, in.Read(intake.Of(to...)))
 	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
 	require.NoError(t, err)
-	text := f.byLink(LocalUser()).get("/batches/" + a.ID.String() + "/export.csv").text
+	text := f.byLink(login.LocalUser()).get("/batches/" + a.ID.String() + "/export.csv").text
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	require.NoError(t, err)
 	at := slices.Index(rows[0], "tags")
@@ -63,5 +64,5 @@ func TestExportOfMetadata(t *testing.T) {
 		rows[0][at:],
 	)
 	require.Equal(t, []string{"march vip", "receipts", "7", "3", "vienna", ""}, rows[4][at:])
-	require.Equal(t, []string{"march vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[exportPage+1][at:])
+	require.Equal(t, []string{"march vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[500+1][at:])
 }

@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/dashboard/login"
 )
 
 // TestTemplateLanguages: a template has a tab for each language. Buttons add and remove one and store nothing. The open
 // tab is the language of the preview, and stays open when the template is stored or refused.
 func TestTemplateLanguages(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	form := url.Values{"subject": {"Hi"}, "text": {"Hello"}, "to": {"ann@example.com"}, "do": {"add"}}
 
 	form.Set("new_language", "klingonisch!")

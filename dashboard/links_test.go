@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -113,7 +114,7 @@ func TestFiguresAreLinks(t *testing.T) {
 	f.happened("w", 0, "sg", func(t *telemetry.ProviderTally) {
 		t.Calls, t.Accepted, t.Refused, t.Delivered, t.Deferred, t.Failed = 3, 11, 22, 10, 2, 1
 	})
-	b := f.byLink(LocalUser()) // the pages keep the history for a while
+	b := f.byLink(login.LocalUser()) // the pages keep the history for a while
 	id := f.mixed("local", 26)
 	used := map[string]bool{}
 	for _, path := range []string{

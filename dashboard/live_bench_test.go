@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -30,7 +31,7 @@ func openPages(b *testing.B, users int) {
 	f := newRig(b, nil)
 	var browsers []*browser
 	for i := range users {
-		u := LocalUser()
+		u := login.LocalUser()
 		if i > 0 {
 			u = models.User{ID: models.NewUserID(), Name: fmt.Sprint("user", i), Created: time.Now()}
 			require.NoError(b, f.store.CreateUser(b.Context(), u))

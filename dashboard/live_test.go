@@ -3,8 +3,6 @@ package dashboard
 import (
 	"bufio"
 	"context"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -55,7 +54,7 @@ func TestLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newBubbleRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		live := b.live("/live/batches/" + id.String())
 		live.until("is-queued")
@@ -71,78 +70,20 @@ func TestLive(t *testing.T) {
 		live.until("Stopped")
 		live.leave()
 		synctest.Wait()
-		f.board.live.mu.Lock()
-		defer f.board.live.mu.Unlock()
-		require.Empty(t, f.board.live.feeds, "a feed without watchers still runs")
+		before := f.store.batches.Load()
+		require.Positive(t, before)
+		time.Sleep(time.Minute)
+		require.Equal(t, before, f.store.batches.Load(), "a feed without watchers still runs")
 	})
-}
-
-// TestSharedFeeds checks that pages with the same content share one reader.
-func TestSharedFeeds(t *testing.T) {
-	t.Parallel()
-	h := newHub(nil)
-	defer h.close()
-	reads := 0
-	open := func() source {
-		reads++
-		return source{
-			read:   func(context.Context) (any, error) { return 1, nil },
-			render: func(any) (parts, error) { return parts{"n": []byte("1")}, nil },
-		}
-	}
-	var leaves []func()
-	for range 200 {
-		_, leave := h.join("key", open)
-		leaves = append(leaves, leave)
-	}
-	require.Equal(t, 1, reads)
-	for _, leave := range leaves {
-		leave()
-	}
-	require.Empty(t, h.feeds)
-}
-
-// A user may have a bounded number of live pages, which takes none from others, and all users together.
-func TestLivePagesAreBounded(t *testing.T) {
-	t.Parallel()
-	h := newHub(slog.New(slog.DiscardHandler))
-	defer h.close()
-	var leave []func()
-	enter := func(user string) error {
-		l, err := h.enter(user)
-		if err == nil {
-			leave = append(leave, l)
-		}
-		return err
-	}
-	for range livePages {
-		require.NoError(t, enter("ann"))
-	}
-	require.ErrorContains(t, enter("ann"), "You have 50 pages open")
-	require.NoError(t, enter("bob"))
-	leave[0]()
-	leave = leave[1:]
-	require.NoError(t, enter("ann"))
-	for n := range allLivePages - livePages - 1 {
-		require.NoError(t, enter(fmt.Sprint("user ", n)))
-	}
-	require.ErrorContains(t, enter("eve"), "1000 pages that update by themselves are open")
-	for _, l := range leave {
-		l()
-	}
-	require.Empty(t, h.pages)
-	require.Zero(t, h.open)
 }
 
 // TestTooManyLivePages: a live page too many is answered with 503, and the page itself can still be read.
 func TestTooManyLivePages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	for range livePages {
-		leave, err := f.board.live.enter("local")
-		require.NoError(t, err)
-		defer leave()
+	b := f.byLink(login.LocalUser())
+	for range 50 {
+		b.live("/live/batches")
 	}
 	a := b.get("/live/batches")
 	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)

@@ -1,87 +1,27 @@
 package dashboard
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/mail"
 )
-
-// TestTimesInWholeSeconds: a time that a provider gives in whole seconds is shown as such. What
-// comes later never looks as if it took less time.
-func TestTimesInWholeSeconds(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	second := time.Date(2026, 1, 31, 12, 0, 10, 0, time.UTC)
-	at := func(ms int) time.Time { return second.Add(time.Duration(ms) * time.Millisecond) }
-	v := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
-		{What: "accepted", At: at(300)},
-		{What: "attempt", Attempt: 1, At: at(310)},
-		{What: "answer", Attempt: 1, At: at(547)},
-		{What: "event", Event: models.Processed, Attempt: 1, At: second},
-		{What: "event", Event: models.Deferred, Attempt: 1, At: at(3000)},
-		{What: "event", Event: models.Opened, Attempt: 1, At: at(14_900)},
-		{What: "event", Event: models.Clicked, Attempt: 1, At: at(15_000)},
-		{What: "event", Event: models.Opened, Attempt: 1, At: at(15_950)},
-		{What: "event", Event: models.Clicked, Attempt: 1, At: at(15_000)},
-	}})
-	var after []string
-	for _, m := range v.Story {
-		after = append(after, m.After)
-	}
-	require.Equal(t, []string{"", "10 ms", "247 ms", "less than 1 s", "about 3 s", "14 s", "about 15 s", "15 s",
-		"about 16 s"}, after)
-	require.Equal(t, "about 16 s", v.Took)
-
-	accepted := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
-	require.Equal(t, "–", accepted.Took, "nothing has happened to it")
-}
-
-// TestReleasedMessageInWords: the story of a message that was sent again says that it may arrive
-// twice only if a provider may have accepted it.
-func TestReleasedMessageInWords(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		answer models.Class
-		event  models.EventKind
-		twice  bool
-	}{
-		"refused":  {answer: models.RejectedHereClass},
-		"bounced":  {answer: models.Accepted, event: models.Bounced},
-		"accepted": {answer: models.Accepted, twice: true},
-		"unknown":  {answer: models.Unknown, twice: true},
-	} {
-		before := []models.Moment{{What: "attempt", Attempt: 1}, {What: "answer", Attempt: 1, Class: c.answer}}
-		if c.event != "" {
-			before = append(before, models.Moment{What: "event", Attempt: 1, Event: c.event})
-		}
-		d := &Dashboard{}
-		m := d.momentOf(&models.Moment{What: "release"}, before)
-		require.Equal(t, c.twice, strings.Contains(m.Text, "may arrive twice"), name)
-	}
-	d := &Dashboard{}
-	m := d.momentOf(&models.Moment{What: "attempt", Provider: "mg", Because: models.ReleasedManually}, nil)
-	require.Equal(t, "Sent to mg", m.Title)
-	require.NotContains(t, m.Text, "Reason")
-}
 
 // TestRetryNamesWhoGaveIt: the story of a message that was sent again names who gave the command, if that is known.
 func TestRetryNamesWhoGaveIt(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.mixed("local", 4).Log(4) // its outcome is unknown
 	who := service.Caller{User: "local"}
 	_, _, err := f.service.Commands.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
@@ -109,7 +49,7 @@ func TestRetryNamesWhoGaveIt(t *testing.T) {
 func TestAnswerThatIsAPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -138,74 +78,12 @@ func TestAnswerThatIsAPage(t *testing.T) {
 	require.NotContains(t, page, "&lt;html&gt;")
 }
 
-// TestOpenLogsShareAReader checks that 200 open logs of a chunk read it once for every
-// change, not 200 times.
-func TestOpenLogsShareAReader(t *testing.T) {
-	t.Parallel()
-	const open, changes = 200, 3
-	f := newRig(t, nil)
-	who := service.Caller{User: "local"}
-	to := make([]service.Recipient, open)
-	for i := range to {
-		to[i].Email = fmt.Sprintf("user%d@example.com", i)
-	}
-	batch := f.batchOf(who.User, nil, to...)
-	sources := make([]source, open)
-	for i := range sources {
-		sources[i] = f.board.logSource(who, batch.Log(i+1))
-	}
-	lookAll := func() []*logView {
-		out := make([]*logView, open)
-		var wg sync.WaitGroup
-		for i := range sources {
-			wg.Go(func() {
-				v, err := sources[i].read(f.Context())
-				if err == nil {
-					out[i], _ = v.(*logView)
-				}
-			})
-		}
-		wg.Wait()
-		return out
-	}
-	lookAll()
-	before := f.store.records.Load()
-	for n := range int64(changes) {
-		// An attempt, and the counts after it.
-		require.NoError(
-			t,
-			f.store.Append(
-				t.Context(),
-				batch,
-				models.Entry{Number: int(n) + 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(),
-					Recipients: models.SetOf(int(n) + 1), Provider: "sg"},
-			),
-		)
-		sum := models.Summary{
-			Version:   n + 1,
-			Accepted:  open,
-			Queued:    open,
-			Untried:   open - n - 1,
-			Providers: map[string]models.ProviderCounts{"sg": {Tried: n + 1}},
-		}
-		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: who.User, Chunk: batch, Summary: sum}))
-		r := f.board.chunks.of(who, batch.Log(1))
-		r.mu.Lock()
-		r.asked = time.Time{} // a second later
-		r.mu.Unlock()
-		views := lookAll()
-		require.Len(t, views[n].Story, 2, "accepted, attempt")
-		require.Len(t, views[open-1].Story, 1)
-	}
-	require.Equal(t, int64(changes), f.store.records.Load()-before)
-}
-
 // TestPagesOfEnvelope: the page of each address of a mail with cc and bcc says its role, and hides those in bcc
 // else. The list has the roles, too.
 func TestPagesOfEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	defer in.Close()
 	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t",
@@ -230,7 +108,7 @@ func TestPagesOfEnvelope(t *testing.T) {
 func TestPageOfImpliedAndGuessed(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	both, at := models.SetTo(2), time.Now().UTC()
 	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
@@ -254,19 +132,4 @@ func TestPageOfImpliedAndGuessed(t *testing.T) {
 	require.NotContains(t, implied, "This is a guess")
 	require.Contains(t, guessed,
 		"This is a guess: SendGrid (sg) named only the address, and this is the only recent mail to it.")
-}
-
-// TestDeliveredByTheLastTry: a message that was tried at a provider twice was delivered by the last try there, and the
-// story says that it was sent there again, not that it was rerouted.
-func TestDeliveredByTheLastTry(t *testing.T) {
-	t.Parallel()
-	v := logView{}
-	v.Route, v.Providers = []string{"sg", "mg", "sg"}, map[string]bool{"sg": true, "mg": false}
-	require.Equal(t, []via{{"sg", false}, {"mg", false}, {"sg", true}}, v.Via())
-	d := newRig(t, nil).board
-	before := []models.Moment{{What: "attempt", Provider: "sg"}, {What: "answer"}}
-	again := models.Moment{What: "attempt", Provider: "sg", Because: "it was busy"}
-	require.Equal(t, "Sent to SendGrid (sg) again", d.momentOf(&again, before).Title)
-	again.Provider = "mg"
-	require.Equal(t, "Routed to Mailgun (mg)", d.momentOf(&again, before).Title)
 }

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,8 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var (
@@ -24,10 +26,10 @@ var (
 func TestLoginByLink(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/").text, "Operator")
 
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	u, err := url.Parse(link)
 	require.NoError(t, err)
@@ -59,14 +61,14 @@ func TestLoginByLink(t *testing.T) {
 		require.Equal(
 			t,
 			http.StatusForbidden,
-			f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode,
+			f.browser().post("/login/link", url.Values{"secret": {web.NewSecret()}}).StatusCode,
 		)
 	})
 }
 
 func TestLoginThroughGitHub(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
 	a := f.browser().byGitHub("Ann")
 	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
 	require.Equal(t, "/settings/keys", a.Request.URL.Path, "the login did not return to the page")
@@ -122,10 +124,10 @@ func TestLoginThroughGitHub(t *testing.T) {
 // TestLinksWithGitHub checks that one-time links are off if users log in through GitHub.
 func TestLinksWithGitHub(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
-	_, err := f.board.LoginLink(t.Context(), LocalUser())
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob)
+	_, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.Error(t, err)
-	link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
+	link, err := login.NewLink(t.Context(), f.store, f.url, login.LocalUser())
 	require.NoError(t, err)
 	l, err := url.Parse(link)
 	require.NoError(t, err)
@@ -134,7 +136,7 @@ func TestLinksWithGitHub(t *testing.T) {
 
 func TestNameTaken(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"ANN"}}, ann)
+	f := newRig(t, &login.GitHub{Logins: []string{"ANN"}}, ann)
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "x", Name: "ann", Created: time.Now()}))
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("Ann").StatusCode)
 	u, err := f.store.User(t.Context(), "gh7")
@@ -144,7 +146,7 @@ func TestNameTaken(t *testing.T) {
 
 func TestScopesAsked(t *testing.T) {
 	t.Parallel()
-	for want, gh := range map[string]*GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"acme"}}} {
+	for want, gh := range map[string]*login.GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"acme"}}} {
 		f := newRig(t, gh, ann)
 		q := f.browser().post("/login/github", nil).Request.URL.Query()
 		require.Equal(t, want, q.Get("scope"))
@@ -153,10 +155,18 @@ func TestScopesAsked(t *testing.T) {
 	}
 }
 
+// knows returns models.ErrNotFound if there is no session for the value of a cookie.
+func (f *rig) knows(cookie string) error {
+	r := httptest.NewRequestWithContext(f.Context(), http.MethodGet, "/", http.NoBody)
+	r.AddCookie(&http.Cookie{Name: "sd_session", Value: cookie})
+	_, err := f.board.web.Visitor(r)
+	return err
+}
+
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	base, err := url.Parse(f.url)
 	require.NoError(t, err)
 	cookie := b.client.Jar.Cookies(base)[0]
@@ -164,7 +174,7 @@ func TestSessions(t *testing.T) {
 	_, secret, _ := strings.Cut(cookie.Value, ".")
 
 	t.Run("the store has no secret", func(t *testing.T) {
-		all, err := f.store.Transients(t.Context(), sessionKind("local"))
+		all, err := f.store.Transients(t.Context(), people.SessionKind("local"))
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		for hash, raw := range all {
@@ -173,103 +183,23 @@ func TestSessions(t *testing.T) {
 		}
 	})
 	t.Run("another user's secret under one's own name", func(t *testing.T) {
-		_, _, _, err := (&sessions{f.store}).find(t.Context(), "gh1."+secret)
-		require.ErrorIs(t, err, models.ErrNotFound)
+		require.ErrorIs(t, f.knows("gh1."+secret), models.ErrNotFound)
 	})
 	t.Run("a new login ends the old session", func(t *testing.T) {
-		link, err := f.board.LoginLink(t.Context(), LocalUser())
+		link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 		require.NoError(t, err)
 		l, err := url.Parse(link)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, b.post("/login/link", l.Query()).StatusCode)
 		require.NotEqual(t, cookie.Value, b.client.Jar.Cookies(base)[0].Value)
-		_, _, _, err = (&sessions{f.store}).find(t.Context(), cookie.Value)
-		require.ErrorIs(t, err, models.ErrNotFound)
+		require.ErrorIs(t, f.knows(cookie.Value), models.ErrNotFound)
 	})
 	t.Run("log out", func(t *testing.T) {
 		value := b.client.Jar.Cookies(base)[0].Value
 		require.Equal(t, "/login", b.post("/logout", nil).Request.URL.Path)
 		require.Empty(t, b.client.Jar.Cookies(base))
-		_, _, _, err := (&sessions{f.store}).find(t.Context(), value)
-		require.ErrorIs(t, err, models.ErrNotFound)
+		require.ErrorIs(t, f.knows(value), models.ErrNotFound)
 	})
-}
-
-// TestSessionEnds checks that a session ends when it was idle or when it is ended.
-func TestSessionEnds(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	t.Run("idle for too long", func(t *testing.T) {
-		s := sessions{f.store}
-		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
-		require.NoError(t, err)
-		_, secret, _, err := s.find(t.Context(), value)
-		require.NoError(t, err)
-		hash := models.HashSecret(secret)
-		require.NoError(t, f.store.PutTransient(t.Context(), seenKind("local"), hash, nil, 0))
-		_, _, _, err = s.find(t.Context(), value)
-		require.ErrorIs(t, err, models.ErrNotFound)
-	})
-	t.Run("a late note of its use does not restore it", func(t *testing.T) {
-		s := sessions{f.store}
-		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
-		require.NoError(t, err)
-		_, secret, _, err := s.find(t.Context(), value)
-		require.NoError(t, err)
-		hash := models.HashSecret(secret)
-		require.NoError(t, s.end(t.Context(), "local", hash))
-		require.NoError(t, s.note(t.Context(), "local", hash, time.Now()))
-		_, _, _, err = s.find(t.Context(), value)
-		require.ErrorIs(t, err, models.ErrNotFound)
-	})
-}
-
-func TestCookies(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	for host, want := range map[string]string{"mail.example.com": "__Host-sd_session", "127.0.0.1:8080": "sd_session"} {
-		f.board.public = &url.URL{Scheme: "https", Host: "mail.example.com"}
-		r, err := http.NewRequest(http.MethodGet, "http://"+host+"/", http.NoBody)
-		require.NoError(t, err)
-		require.Equal(t, want, f.board.cookieName(r))
-	}
-}
-
-// A cookie is Secure if the request came by TLS, whatever the public URL is.
-func TestCookiesOverTLS(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	f.board.public = &url.URL{Scheme: "http", Host: "mail.example.com"}
-	for _, secure := range []bool{true, false} {
-		r := httptest.NewRequest(http.MethodGet, "http://mail.example.com/", http.NoBody)
-		if secure {
-			r.TLS = &tls.ConnectionState{}
-		}
-		w := httptest.NewRecorder()
-		f.board.setCookie(w, r, f.board.cookieName(r), "v", time.Hour)
-		require.Equal(t, secure, w.Result().Cookies()[0].Secure) //nolint:bodyclose // a recorder's
-		f.board.ServeHTTP(w, r)
-		require.Equal(t, secure, w.Header().Get("Strict-Transport-Security") != "")
-	}
-}
-
-func TestLocalPath(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"/batches?state=done":   "/batches?state=done",
-		"/%2f%2fevil.example":   "/%2f%2fevil.example",
-		"":                      "/",
-		"https://evil.example/": "/",
-		"//evil.example":        "/",
-		"/\\evil.example":       "/",
-		"javascript:alert(1)":   "/",
-		"/login?to=/":           "/",
-		"batches":               "/",
-		"/a\r\nb":               "/",
-		"/live/overview":        "/",
-	} {
-		require.Equal(t, want, localPath(in), in)
-	}
 }
 
 // A session ends when its user is removed from the configuration or from the organisation.
@@ -278,49 +208,49 @@ func TestSessionEndsWithAccess(t *testing.T) {
 	in := func(b *browser) bool { return b.get("/settings/keys").Request.URL.Path == "/settings/keys" }
 	t.Run("login no longer listed", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)
+		f := newRig(t, &login.GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)
 		byName, byNumber := f.browser(), f.browser()
 		byName.byGitHub("eve")
 		byNumber.byGitHub("bob")
 		require.True(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.SetGitHub(GitHub{Logins: []string{"id:8"}})
+		f.board.SetGitHub(login.GitHub{Logins: []string{"id:8"}})
 		require.False(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.SetGitHub(GitHub{Logins: []string{"eve"}})
+		f.board.SetGitHub(login.GitHub{Logins: []string{"eve"}})
 		require.False(t, in(byName), "the session has ended")
 	})
 	t.Run("no longer a member", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Orgs: []string{"acme"}}, ann, bob)
+		f := newRig(t, &login.GitHub{Orgs: []string{"acme"}}, ann, bob)
 		b := f.browser()
 		b.byGitHub("Ann")
 		require.True(t, in(b))
 		f.github.SetOrgs(7)
 		require.True(t, in(b), "GitHub is not asked at each request")
-		open, err := f.board.sessions.list(t.Context(), "gh7")
+		open, err := f.board.web.Sessions.List(t.Context(), "gh7")
 		require.NoError(t, err)
-		ttl, _ := f.store.lives.Load(memberKind("gh7"))
+		ttl, _ := f.store.lives.Load("member.gh7")
 		require.Equal(t, time.Hour, ttl)
-		require.NoError(t, f.store.PutTransient(t.Context(), memberKind("gh7"), open[0].ID, nil, 0)) // an hour later
+		require.NoError(t, f.store.PutTransient(t.Context(), "member.gh7", open[0].ID, nil, 0)) // an hour later
 		require.False(t, in(b))
 		require.False(t, f.board.Arrived(t.Context(), "gh7"))
 	})
 	t.Run("GitHub is no longer used", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
+		f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob)
 		b := f.browser()
 		b.byGitHub("bob")
 		require.True(t, in(b))
-		f.board.github = nil
+		f.reopen(func(d *Deps) { d.GitHub = nil })
 		require.False(t, in(b))
 	})
 	t.Run("GitHub is used now", func(t *testing.T) {
 		t.Parallel()
 		f := newRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		require.True(t, in(b))
-		f.board.github = newGitHubLogin(GitHub{Operators: []string{"bob"}}, &url.URL{Scheme: "http", Host: "a.test"})
+		f.reopen(func(d *Deps) { d.GitHub = &login.GitHub{Operators: []string{"bob"}} })
 		require.False(t, in(b))
 	})
 }
@@ -329,29 +259,13 @@ func TestSessionEndsWithAccess(t *testing.T) {
 // deleted account to anyone.
 func TestLoginBelongsToItsFirstAccount(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob, eve)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob, eve)
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
 	f.github.Rename(8, "robert")
 	f.github.Rename(9, "bob")
 	a := f.browser().byGitHub("bob")
 	require.Equal(t, http.StatusForbidden, a.StatusCode)
 	require.Contains(t, a.text, "id:9")
-	f.board.SetGitHub(GitHub{ClientSecret: f.board.github.ClientSecret, Operators: []string{"bob", "id:9"}})
+	f.board.SetGitHub(login.GitHub{ClientSecret: "secret", Operators: []string{"bob", "id:9"}})
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
-}
-
-// Only the secret of a session opens its token.
-func TestTokenIsSealed(t *testing.T) {
-	t.Parallel()
-	sealed := seal("gho_1", "secret")
-	require.NotContains(t, sealed, "gho_1")
-	text, ok := unseal(sealed, "secret")
-	require.True(t, ok)
-	require.Equal(t, "gho_1", text)
-	for _, other := range []string{sealed[:len(sealed)-2], "", "AAAA"} {
-		_, ok = unseal(other, "secret")
-		require.False(t, ok)
-	}
-	_, ok = unseal(sealed, "another")
-	require.False(t, ok)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -94,14 +97,13 @@ func fillPattern(path string, batch models.ID) string {
 // another site.
 func TestEveryRoute(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
+	f := newRig(t, &login.GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("Ann").StatusCode)
 	batch := f.batchOf("gh7", map[string]string{"subject": "Ann's own"}, service.Recipient{Email: "a@example.com"})
 	other := f.browser()
 	require.Equal(t, http.StatusOK, other.byGitHub("eve").StatusCode)
 
-	operators := f.board.operatorRoutes()
-	all := maps.Clone(f.board.userRoutes())
+	all, operators := f.routes()
 	maps.Copy(all, operators)
 	for _, pattern := range slices.Sorted(maps.Keys(all)) {
 		t.Run(pattern, func(t *testing.T) {
@@ -152,20 +154,20 @@ func TestEveryRoute(t *testing.T) {
 func TestNothingChangesByGet(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	state := func() []any {
 		commands, err := f.store.Commands(t.Context(), 0, 100)
 		require.NoError(t, err)
 		keys, err := f.store.Keys(t.Context(), "local")
 		require.NoError(t, err)
-		open, err := f.store.Transients(t.Context(), sessionKind("local"))
+		open, err := f.store.Transients(t.Context(), people.SessionKind("local"))
 		require.NoError(t, err)
 		return []any{commands, keys, open}
 	}
 	before := state()
-	all := maps.Clone(f.board.userRoutes())
-	maps.Copy(all, f.board.operatorRoutes())
+	all, operators := f.routes()
+	maps.Copy(all, operators)
 	for _, pattern := range slices.Sorted(maps.Keys(all)) {
 		_, path, _ := strings.Cut(pattern, " ")
 		path = fillPattern(path, batch)
@@ -222,9 +224,9 @@ func (f *rig) evilBatch() models.ID {
 	require.NoError(f, err)
 	_, _, err = f.service.Commands.Batch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
 	require.NoError(f, err)
-	s := session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
-	_, err = f.board.sessions.begin(f.Context(), s)
-	require.NoError(f, err)
+	s := web.Session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
+	r := httptest.NewRequestWithContext(f.Context(), http.MethodPost, "/login/link", http.NoBody)
+	require.NoError(f, f.board.web.BeginSession(httptest.NewRecorder(), r, s))
 	return batch
 }
 
@@ -232,7 +234,7 @@ func (f *rig) evilBatch() models.ID {
 func TestEscaping(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.evilBatch()
 	for _, path := range []string{
 		"/",
@@ -279,7 +281,7 @@ func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	const page, feed = "text/html,application/xhtml+xml", "text/event-stream"
-	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(LocalUser()), "Log in": f.browser()} {
+	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(login.LocalUser()), "Log in": f.browser()} {
 		problem := func(method, path, accept string) {
 			t.Helper()
 			a := b.do(method, path, nil, "Accept", accept)
@@ -311,7 +313,7 @@ func TestNoRoute(t *testing.T) {
 func TestHealthText(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for _, path := range []string{"/", "/providers"} {
 		require.Contains(t, b.get(path).text, "t answered &lt;b&gt;503&lt;/b&gt;")
 	}
@@ -323,7 +325,7 @@ var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
 func TestFirstPageSize(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	page := b.get("/")
 	sum := len(page.text)
 	for _, m := range regexp.MustCompile(`/assets/[a-z0-9./-]+`).FindAllString(page.text, -1) {
@@ -353,12 +355,12 @@ func TestFirstPageSize(t *testing.T) {
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newBubbleRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+		f := newBubbleRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
 		user, boss := f.browser(), f.browser()
 		user.byGitHub("Ann")
 		boss.byGitHub("bob")
 		f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Healthy} })
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		require.Contains(t, user.get("/").text, "Nothing needs your attention")
 		text := boss.get("/").text
 		require.Contains(t, text, "1 sum is wrong")
@@ -370,7 +372,7 @@ func TestAttention(t *testing.T) {
 		f.seen[0].Health.State = telemetry.Failing
 		f.providers(func(*telemetry.ProviderState) {})
 		time.Sleep(time.Second)
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		text = boss.get("/").text
 		failing, hold, start := strings.Index(
 			text,

@@ -12,54 +12,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/operate"
 )
-
-// TestLacksWebhook checks that a provider is reported as lacksWebhook only if it accepted mail a
-// while ago and has never sent a webhook.
-func TestLacksWebhook(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	after := func(ds ...time.Duration) (h []sample) {
-		for i, d := range ds {
-			h = append(h, sample{at: now.Add(d), accepted: int64(10 * i)})
-		}
-		return h
-	}
-	hook := ProviderInfo{Webhooks: true}
-	for name, c := range map[string]struct {
-		last    time.Time
-		info    ProviderInfo
-		history []sample
-		want    bool
-	}{
-		"no samples":             {info: hook},
-		"accepted nothing":       {info: hook, history: after(0)},
-		"accepted mail just now": {info: hook, history: after(0, time.Second, 30*time.Second)},
-		"accepted mail long ago": {info: hook, history: after(0, time.Second, 2*time.Minute), want: true},
-		"sent a webhook":         {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
-		"has no webhooks":        {history: after(0, time.Second, 2*time.Minute)},
-	} {
-		require.Equal(t, c.want, lacksWebhook(&operate.Provider{LastWebhook: c.last}, &c.info, c.history), name)
-	}
-}
 
 // TestUnseenKindsOfEventAreShown checks that the page of the providers says which kinds of event
 // came in, and which did not.
 func TestUnseenKindsOfEventAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at, err := json.Marshal(time.Now())
 	require.NoError(t, err)
 	for _, kind := range []models.EventKind{models.Delivered, models.Blocked} {
 		name := telemetry.SeenKind{Provider: "sg", Kind: kind}.String()
 		require.NoError(t, f.store.PutTransient(t.Context(), telemetry.EventSeen, name, at, time.Hour))
 	}
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	text := b.get("/providers").text
 	require.Contains(t, text, "Not received in the last 30 days: Spam Reports")
 	require.Contains(t, text, "Spam Reports: none")
@@ -67,7 +38,7 @@ func TestUnseenKindsOfEventAreShown(t *testing.T) {
 
 	name := telemetry.SeenKind{Provider: "sg", Kind: models.Complained}.String()
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.EventSeen, name, at, time.Hour))
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	require.Contains(t, b.get("/providers").text, "all came in during the last 30 days")
 }
 
@@ -75,10 +46,10 @@ func TestUnseenKindsOfEventAreShown(t *testing.T) {
 func TestUnmatchedEventsAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, textOf(b.get("/operations/events").text), "No unmatched events.")
 	f.providers(func(a *telemetry.ProviderState) { a.Counters.Unmatched = 7 })
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	text := b.get("/operations").text
 	require.Contains(t, textOf(text), "Unmatched events 14 they fit no message")
 	require.Contains(t, text, `<a class="tile" href="/operations/events">`)
@@ -132,7 +103,7 @@ func (unnamedAdapter) Parse(body []byte) models.Parsed {
 func TestWebhookSetUp(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	text := b.get("/settings/webhooks").text
 	require.Contains(t, text, "No webhook key", "mg")
 	require.Contains(t, text, "No webhook received yet", "sg")
@@ -142,8 +113,8 @@ func TestWebhookSetUp(t *testing.T) {
 	f.providers(func(a *telemetry.ProviderState) {
 		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
 	})
-	for _, ago := range []time.Duration{2 * webhookDue, 0} {
-		f.board.tracker.sample(t.Context(), time.Now().Add(-ago))
+	for _, ago := range []time.Duration{2 * time.Minute, 0} {
+		f.board.providers.Sample(t.Context(), time.Now().Add(-ago))
 	}
 	text = b.get("/providers").text
 	require.Contains(t, text, "No webhook has arrived yet: check its address and key.")
@@ -154,11 +125,11 @@ func TestWebhookSetUp(t *testing.T) {
 
 	f.put(telemetry.LastReceived, "mg", time.Now().UTC())
 	f.put(telemetry.LastReceived, "sg", time.Now().UTC())
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings/webhooks").text, "last verified webhook")
 
-	f.board.public.Scheme = "https"
+	f.reopen(func(d *Deps) { d.PublicURL = "https://mail.example.com" })
 	require.NotContains(t, b.get("/settings/webhooks").text, "SAFEDELIVR_PUBLIC_URL")
 }
 
@@ -166,11 +137,11 @@ func TestWebhookSetUp(t *testing.T) {
 // rejects.
 func TestUnverifiedSenders(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	operator := f.browser()
 	operator.byGitHub("bob")
 	f.providers(func(a *telemetry.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	text := operator.get("/providers").text
 	require.Contains(t, text, "Senders not verified at SendGrid")
 	require.Contains(t, text, "shop.example, ")
@@ -195,7 +166,7 @@ func (b *browser) cardOf(name string) string {
 func TestFailingProviderInWords(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	until := time.Now().Add(time.Hour).UTC()
 	for name, c := range map[string]struct {
 		health         telemetry.Health
@@ -221,7 +192,7 @@ func TestFailingProviderInWords(t *testing.T) {
 				p.Health.Since, p.Health.LastError = until.Add(-2*time.Hour), "503 Service Unavailable"
 			}
 		})
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		require.Contains(t, b.cardOf(name), c.card)
 		require.Contains(t, textOf(b.get("/").text), c.overview)
 	}
@@ -232,7 +203,7 @@ func TestFailingProviderInWords(t *testing.T) {
 func TestOfflineIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for _, c := range []struct{ do, state string }{
 		{"offline", "Offline: set by an operator"}, {"drain", "Draining"}, {"online", "Healthy"},
 	} {
@@ -245,32 +216,16 @@ func TestOfflineIsShownAtOnce(t *testing.T) {
 	}
 }
 
-// TestLateSampleIsNotShown: a sample that began before a command, and ends after the page of the command was made, does
-// not bring back what was before.
-func TestLateSampleIsNotShown(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	n := f.board.tracker.begun.Add(1)
-	before, err := f.service.Operate.Providers(t.Context(), service.Caller{Operator: true})
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, b.post("/providers/sg/offline", nil).StatusCode)
-	f.board.tracker.take(n, time.Now(), before, nil)
-	require.Contains(t, b.cardOf("sg"), "Offline: set by an operator")
-	f.board.tracker.take(n, time.Now(), nil, models.ErrUnavailable)
-	require.Contains(t, b.cardOf("sg"), "Offline: set by an operator")
-}
-
 // TestCheckOfProvider: an operator has a provider checked, and the page says what was found and what to do. A provider is
 // checked by one request at a time.
 func TestCheckOfProvider(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	asked, found := make(chan string), make(chan struct{})
-	f.inspect = func(_ context.Context, provider string) []Finding {
+	f.inspect = func(_ context.Context, provider string) []providers.Finding {
 		asked <- provider
 		<-found
-		return []Finding{
+		return []providers.Finding{
 			{State: "ok", About: "key", Text: "may send mail"},
 			{State: "wrong", About: "DMARC", Text: "no policy at " + evil, ToDo: "Publish TXT " + evil},
 		}
@@ -310,7 +265,7 @@ func TestCheckOfProvider(t *testing.T) {
 func TestStatesOfProviders(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	until := time.Now().Add(time.Hour).UTC()
 	next := "Next attempt at " + until.Format("15:04:05 UTC") + "."
 	for name, c := range map[string]struct {
@@ -354,7 +309,7 @@ func TestStatesOfProviders(t *testing.T) {
 				p.Health.Until = until
 			}
 		})
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		card := b.cardOf("sg")
 		require.Contains(t, card, c.card, name)
 		require.Contains(t, card, "Since "+until.Add(-2*time.Hour).Format("2 Jan 2006, 15:04:05 UTC"), name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -16,9 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/internal/testkit"
-
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -32,7 +35,8 @@ func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 type countingStore struct {
 	models.Store
 	records  atomic.Int64
-	lives    sync.Map // for how long a transient value was stored last, by its kind
+	batches  atomic.Int64 // reads of a batch
+	lives    sync.Map     // for how long a transient value was stored last, by its kind
 	putBatch atomic.Pointer[func(put func() error) error]
 }
 
@@ -47,6 +51,11 @@ func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first mode
 func (s *countingStore) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	s.lives.Store(kind, ttl)
 	return s.Store.PutTransient(ctx, kind, name, value, ttl)
+}
+
+func (s *countingStore) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	s.batches.Add(1)
+	return s.Store.Batch(ctx, id)
 }
 
 func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
@@ -71,6 +80,7 @@ type rig struct {
 	store   *countingStore
 	service *service.Service
 	board   *Dashboard
+	deps    Deps // of board
 	url     string
 	net     *testkit.Network // nil: that of the machine
 	github  *github.Server
@@ -78,7 +88,7 @@ type rig struct {
 	seen  []telemetry.ProviderState
 	lists *fakeLists // of sg
 
-	inspect func(ctx context.Context, provider string) []Finding
+	inspect func(ctx context.Context, provider string) []providers.Finding
 }
 
 // providers changes what a worker reports about every provider.
@@ -96,18 +106,37 @@ func (f *rig) put(kind, name string, v any) {
 	require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
 }
 
-func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
+// routes returns the routes for users and those for operators.
+func (f *rig) routes() (users, operators map[string]web.Handler) {
+	users, operators = map[string]web.Handler{}, map[string]web.Handler{}
+	for _, room := range f.board.rooms {
+		maps.Copy(users, room.Users)
+		maps.Copy(operators, room.Operators)
+	}
+	return users, operators
+}
+
+// reopen opens the dashboard again with other dependencies, as after a restart.
+func (f *rig) reopen(change func(*Deps)) {
+	f.board.Close()
+	change(&f.deps)
+	board, err := New(f.deps)
+	require.NoError(f, err)
+	f.board = board
+}
+
+func newRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
 // newBubbleRig returns a rig that may be used in a bubble of testing/synctest.
-func newBubbleRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
+func newBubbleRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOn(t, testkit.NewNetwork(t), service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOn(t, nil, cfg, gh, users...)
 }
@@ -120,7 +149,7 @@ func serverOn(net *testkit.Network, h http.Handler) *httptest.Server {
 	return &httptest.Server{Listener: net.Listen(), Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}}
 }
 
-func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub, users ...github.User) *rig {
+func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	store := &countingStore{Store: memory.Open(t)}
@@ -133,7 +162,7 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub
 		Since:  now,
 		Why:    `it answered <b>503</b>`,
 	}
-	none := func(context.Context, string) []Finding { return nil }
+	none := func(context.Context, string) []providers.Finding { return nil }
 	f := &rig{TB: t, net: net, store: store, lists: &fakeLists{}, inspect: none, seen: []telemetry.ProviderState{
 		{Name: "mg", Health: down},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
@@ -169,16 +198,17 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub
 		}
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
-	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
-		Inspect: func(ctx context.Context, provider string) []Finding { return f.inspect(ctx, provider) },
-		Providers: []ProviderInfo{
+	f.deps = Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
+		Inspect: func(ctx context.Context, provider string) []providers.Finding { return f.inspect(ctx, provider) },
+		Providers: []web.Provider{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},
 			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true, Boxes: []models.EventBox{
 				{Label: "Delivered", Kinds: []models.EventKind{models.Delivered}},
 				{Label: "Bounced", Kinds: []models.EventKind{models.Bounced, models.Blocked}},
 				{Label: "Spam Reports", Kinds: []models.EventKind{models.Complained}},
 			}},
-		}})
+		}}
+	f.board, err = New(f.deps)
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() {

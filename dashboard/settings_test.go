@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -14,7 +15,7 @@ import (
 // the first. Only operators have a link to the people.
 func TestSettingsPages(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
 	user, boss := f.browser(), f.browser()
 	user.byGitHub("Ann")
 	boss.byGitHub("bob")

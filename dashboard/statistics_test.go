@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -19,7 +20,7 @@ import (
 func TestStatisticsPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/statistics").text, "No mail of these days has one.")
 
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
@@ -74,7 +75,7 @@ func TestStatisticsPage(t *testing.T) {
 func TestStatisticsByProvider(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.org"}, service.Recipient{Email: "bob@example.org"},
 		service.Recipient{Email: "eve@example.org"})
 	at := time.Now()

@@ -8,8 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 )
 
 // TestComposeCheck: Check says what happens if the message is sent now, also of one recipient, and sends nothing. The
@@ -17,7 +16,7 @@ import (
 func TestComposeCheck(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := sentBy(t, oneMessage, b.get("/compose"))
 	form.Set("do", "check")
 	form.Set("tags", "spring, shop")
@@ -40,7 +39,7 @@ func TestComposeCheck(t *testing.T) {
 // TestComposeSummary: the card beside the form says what was entered so far, also if it is not complete.
 func TestComposeSummary(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	require.Contains(t, textOf(b.get("/compose").text), "From no sender yet Subject none yet Recipients 0 Leaves now "+
 		"Lane chosen by the number of recipients")
 	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Minute)
@@ -64,14 +63,4 @@ func TestComposeSummary(t *testing.T) {
 	text = textOf(b.post("/compose/summary", form).text)
 	require.Contains(t, text, "Recipients 2, and 1 row is skipped Leaves ")
 	require.Contains(t, text, "There is no such time zone.")
-}
-
-// TestLaneWords: the card says which lane a message has, and why.
-func TestLaneWords(t *testing.T) {
-	t.Parallel()
-	plan := &service.DryRun{Lane: models.Bulk}
-	require.Equal(t, "bulk: sent after urgent mail; chosen by the number of recipients", laneWords("", plan))
-	require.Equal(t, "bulk: sent after urgent mail", laneWords(models.Bulk, plan))
-	plan.LaneLimit = models.UrgentRecipientsPerHour
-	require.Contains(t, laneWords(models.Urgent, plan), "the limit of urgent recipients per hour was reached")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service"
@@ -25,7 +26,7 @@ import (
 func TestSuppressionsPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/suppressions").text, "No address is suppressed.")
 
 	bad := b.post("/suppressions", url.Values{"email": {"none"}, "reason": {"manual"}, "why": {"asked by phone"}})
@@ -75,7 +76,7 @@ func TestSuppressionsPage(t *testing.T) {
 func TestSuppressSelected(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.mixed("local", 12)
 	require.Contains(t, b.get("/batches/"+id.String()).text, "Suppress selected")
 	form := url.Values{"id": {id.Log(2).String(), id.Log(5).String()}}
@@ -121,10 +122,10 @@ func (f *rig) listed(list string, emails ...string) {
 // question; others do not. The page of the providers says how the lists are read.
 func TestListedAtProvider(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	b := f.browser()
 	b.byGitHub("bob")
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	require.Contains(t, b.get("/providers").text,
 		`<dt>Suppression lists</dt><dd>not read yet · <a href="/providers/sg/suppressions">`)
 	require.Contains(t, b.get("/providers/sg/suppressions").text, "suppresses no address that is not suppressed here")
@@ -134,7 +135,7 @@ func TestListedAtProvider(t *testing.T) {
 	st := drift.State{Read: time.Now(), Error: "list blocks: it answered 500",
 		Lists: map[string]*drift.Cover{"bounces": {Refused: true}}}
 	require.NoError(t, drift.PutState(t.Context(), f.store, "sg", &st, 1))
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	text := b.get("/providers").text
 	require.Contains(t, text, "list blocks: it answered 500")
 	require.Contains(t, text, "the key may not read bounces")
@@ -165,8 +166,8 @@ func TestListedAtProvider(t *testing.T) {
 func TestSuppressionsAreSorted(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	for i := range shownSuppressions + 2 {
+	b := f.byLink(login.LocalUser())
+	for i := range 52 {
 		b.post("/suppressions", url.Values{"email": {fmt.Sprintf("r%02d@example.com", i)}, "reason": {"manual"}})
 	}
 	b.post("/suppressions", url.Values{"email": {"kim@example.com"}, "reason": {"complaint"}})

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -18,7 +20,7 @@ import (
 func TestTemplatePages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/templates").text, "You have no templates yet.")
 	a := b.get("/templates?new=welcome")
 	require.Equal(t, "/templates/welcome", a.Request.URL.Path)
@@ -104,18 +106,11 @@ func TestTemplatePages(t *testing.T) {
 	require.Regexp(t, `(?s)welcome</a></th><td>archived</td>`, b.get("/templates").text)
 }
 
-func TestChanges(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []change{{"", "a"}, {"-", "b"}, {"+", "x"}, {"", "c"}, {"+", "d"}}, changes("a\nb\nc", "a\nx\nc\nd"))
-	require.Equal(t, []change{{"", "a"}}, changes("a", "a"))
-	require.Len(t, changes(strings.Repeat("\n", 3000), "a"), 1)
-}
-
 // TestTemplateHints: only mistakes are errors of a preview. A variable without a sample value is a hint and has a field,
 // and the link to unsubscribe has an example if the template has a category.
 func TestTemplateHints(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	form := url.Values{
 		"subject": {"Hi {{first}}"}, "text": {"t"}, "to": {"ann@example.com"}, "category": {"newsletter"},
 		"html": {`<a href="{{unsubscribe_url}}">Unsubscribe</a> {{city}}`}, "do": {"publish"},
@@ -137,5 +132,5 @@ func TestTemplateHints(t *testing.T) {
 	require.NotContains(t, preview, "hint")
 	require.Contains(t, b.post("/templates/news/values", form).text, `value="Vienna"`)
 	form.Set("category", "")
-	require.Contains(t, b.post("/templates/news/preview", form).text, needsCategory)
+	require.Contains(t, b.post("/templates/news/preview", form).text, templates.NeedsCategory)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -19,7 +20,7 @@ import (
 func TestChangeTime(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
 		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
@@ -75,7 +76,7 @@ var batchLink = regexp.MustCompile(`href="(/batches/[0-9a-f-]{36})"`)
 func TestScheduledBatches(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	send := func(name string, fields map[string]string) string {
 		id := f.batchOf("local", fields, service.Recipient{Email: name + "@example.com"})
@@ -112,7 +113,7 @@ func TestScheduledBatches(t *testing.T) {
 func TestDefaultTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	wrong := b.post("/settings/times", url.Values{"from": {"9"}, "until": {"17:00"}, "time_zone": {"Mars"}})
 	require.Equal(t, http.StatusUnprocessableEntity, wrong.StatusCode)
 	require.Contains(t, wrong.text, "There is no such time zone")
@@ -139,7 +140,7 @@ func TestDefaultTimes(t *testing.T) {
 func TestPagesOfOwnTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	first, last := at.AddDate(0, 0, -1), at.AddDate(0, 0, 1)
 	times := func(at time.Time) intake.Times { return intake.Times{DeliverAt: at.Format(time.RFC3339)} }

@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
@@ -208,7 +208,7 @@ func (o *operator) sender(ctx context.Context, name string) (client.User, error)
 	}
 	var found []client.User
 	for u, err := range o.ListUsers(ctx, client.ListOptions{}) {
-		if err != nil || u.ID == dashboard.LocalUser().ID {
+		if err != nil || u.ID == login.LocalUser().ID {
 			return u, err
 		}
 		found = append(found, u)

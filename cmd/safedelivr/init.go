@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/setup"
 	"github.com/safedelivr/safedelivr/models"
@@ -111,7 +111,7 @@ func firstKey(ctx context.Context, c *cli, o *initFlags) error {
 		return exitWith(exitUnreachable, err)
 	}
 	defer a.Close()
-	u := dashboard.LocalUser() // so that the link that serve prints shows this user's mail
+	u := login.LocalUser() // so that the link that serve prints shows this user's mail
 	u.Name, u.Created = o.user, time.Now().UTC()
 	if err := a.Store().CreateUser(ctx, u); err != nil {
 		return err

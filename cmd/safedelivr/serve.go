@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/tracing"
@@ -79,7 +79,7 @@ func serve(ctx context.Context, c *cli, cfg *config.Config, restored bool) error
 		}
 		log.Warn("mail that was accepted before now is held: cancel what was sent already, then run safedelivr hold lift")
 	}
-	if link, err := a.LoginLink(ctx, dashboard.LocalUser()); err != nil {
+	if link, err := a.LoginLink(ctx, login.LocalUser()); err != nil {
 		log.Warn("cannot make a link to log in to the dashboard", "err", err)
 	} else if link != "" {
 		fmt.Fprintln(c.out, "dashboard (log in once, within 15 minutes):", link)

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 )
 
 // The embedded store belongs to one process. While that process serves, the command line calls the API through a socket
@@ -69,7 +69,7 @@ func (a *App) admin() http.Handler {
 			}
 			url = LocalURL(&cfg)
 		}
-		link, err := dashboard.NewLoginLink(r.Context(), a.store, url, dashboard.LocalUser())
+		link, err := login.NewLink(r.Context(), a.store, url, login.LocalUser())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
@@ -57,7 +58,7 @@ type App struct {
 	certs          *certificate      // nil: the listener speaks no TLS
 	resolver       dnscheck.Resolver // for checks of providers; nil: that of the system
 
-	github atomic.Pointer[dashboard.GitHub] // nil: the login through GitHub is not used
+	github atomic.Pointer[login.GitHub] // nil: the login through GitHub is not used
 
 	metricsListener net.Listener // nil: metrics are not served
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 )
@@ -30,7 +32,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	}
 	d.GitHub = a.github.Load()
 	for _, p := range a.providers {
-		info := dashboard.ProviderInfo{
+		info := web.Provider{
 			Name:     p.Name,
 			Title:    p.Kind,
 			Webhooks: p.Events == models.EventsWebhook,
@@ -46,12 +48,12 @@ func (a *App) buildDashboard(context.Context) (err error) {
 }
 
 // githubOf returns the settings of the login through GitHub; nil: it is not used.
-func githubOf(cfg *config.Config) *dashboard.GitHub {
+func githubOf(cfg *config.Config) *login.GitHub {
 	g := &cfg.GitHub
 	if g.ClientID == "" {
 		return nil
 	}
-	return &dashboard.GitHub{
+	return &login.GitHub{
 		ClientID:     g.ClientID,
 		ClientSecret: g.ClientSecret,
 		BaseURL:      g.BaseURL,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/dashboard"
+	pages "github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -52,14 +52,14 @@ func InspectProvider(
 }
 
 // inspect is InspectProvider for the dashboard.
-func (a *App) inspect(ctx context.Context, name string) (out []dashboard.Finding) {
+func (a *App) inspect(ctx context.Context, name string) (out []pages.Finding) {
 	cfg := a.Config()
 	for i := range a.providers {
 		if a.providers[i].Name != name {
 			continue
 		}
 		for _, f := range InspectProvider(ctx, &cfg, &a.providers[i], a.resolver) {
-			out = append(out, dashboard.Finding{State: string(f.State), About: f.About, Text: f.Text, ToDo: f.ToDo})
+			out = append(out, pages.Finding{State: string(f.State), About: f.About, Text: f.Text, ToDo: f.ToDo})
 		}
 	}
 	return out

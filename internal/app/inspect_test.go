@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
@@ -43,7 +43,7 @@ func TestCheckOnPage(t *testing.T) {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	browser := &http.Client{Jar: jar, Transport: transport}
-	link, err := dashboard.NewLoginLink(t.Context(), a.store, "http://"+a.Addr(), dashboard.LocalUser())
+	link, err := login.NewLink(t.Context(), a.store, "http://"+a.Addr(), login.LocalUser())
 	require.NoError(t, err)
 	u, err := url.Parse(link)
 	require.NoError(t, err)

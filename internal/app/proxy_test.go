@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
@@ -159,7 +159,7 @@ func TestLoginBehindProxy(t *testing.T) {
 	t.Parallel()
 	a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_TRUSTED_PROXIES=127.0.0.0/8")
 	for scheme, secure := range map[string]bool{"https": true, "http": false} {
-		link, err := dashboard.NewLoginLink(t.Context(), a.store, "http://"+a.Addr(), dashboard.LocalUser())
+		link, err := login.NewLink(t.Context(), a.store, "http://"+a.Addr(), login.LocalUser())
 		require.NoError(t, err)
 		u, err := url.Parse(link)
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/lab/receiver"
 	"github.com/safedelivr/safedelivr/lab/simulated"
@@ -269,7 +269,7 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 
 // addUser makes a link that logs in as the user of all links, an operator, and a key of that user.
 func (d *demo) addUser(ctx context.Context) (err error) {
-	user := dashboard.LocalUser()
+	user := login.LocalUser()
 	if d.link, err = d.app.LoginLink(ctx, user); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -159,7 +159,7 @@ func (d *demo) awaitViewer(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, viewerWait)
 	defer cancel()
 	for range models.Every(ctx, 200*time.Millisecond) {
-		if d.app.Dashboard().Arrived(ctx, dashboard.LocalUser().ID) {
+		if d.app.Dashboard().Arrived(ctx, login.LocalUser().ID) {
 			return
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -152,7 +152,7 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 // failover returns the time from the beginning of SendGrid's first failed call to that of the first call through
 // another provider for one of its messages, as the page of the batch shows it; 0: no message was rerouted.
 func (d *demo) failover(ctx context.Context) (time.Duration, error) {
-	who := service.Caller{User: dashboard.LocalUser().ID}
+	who := service.Caller{User: login.LocalUser().ID}
 	f, err := d.app.Service().Mail.Flow(ctx, who, d.batch.String())
 	for i := range f.Outages {
 		if o := &f.Outages[i]; o.Provider == "sg" && o.Rerouted > 0 {

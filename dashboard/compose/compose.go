@@ -1,0 +1,441 @@
+// Package compose has the pages on which mail is written: Compose, with its preview, and drafts.
+package compose
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/client"
+	pages "github.com/safedelivr/safedelivr/dashboard/templates"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/drafts"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
+)
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages on which mail is written.
+type Pages struct {
+	web       *web.Frame
+	service   *service.Service
+	templates *pages.Pages
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages {
+	return &Pages{web: frame, service: svc, templates: templates}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /compose":             p.compose,
+		"POST /compose":            p.send,
+		"POST /compose/preview":    p.preview,
+		"POST /compose/columns":    p.showColumns,
+		"POST /compose/summary":    p.showSummary,
+		"GET /drafts":              p.listDrafts,
+		"POST /drafts":             p.saveDraft,
+		"POST /drafts/{id}/delete": p.deleteDraft,
+	}}
+}
+
+// composeView is the form as it was entered, and its errors.
+type composeView struct {
+	From, ReplyTo, Subject, HTML, Text, Test string
+	To, CC, BCC                              string
+	Template, Language, Vars                 string // Vars: of every recipient, as JSON
+	Category, Tags, Lane                     string // Lane: "" is chosen by the number of recipients
+	TrackOpens, TrackClicks                  bool
+	Mapping                                  mapping // what the columns of the recipients are
+	Skip                                     bool    // leave out rows with mistakes
+	DeliverAt, TimeZone                      string  // of recipients without times of their own; "": sent at once
+	Files                                    []composedFile
+	Draft                                    drafts.Draft
+	Saved                                    bool   // the draft was saved by its button
+	New                                      bool   // the form does not go on with what the tab has kept
+	Row                                      int    // number of the previewed recipient, from 1
+	Part                                     string // html or text
+	Do                                       string // the button that was pressed
+	Once                                     string // idempotency key: submitting the form twice sends once
+	Wrong                                    map[string]string
+	Problem                                  string
+	Batch                                    string // batch that the problem is about, or ""
+	Curl                                     string
+	Base                                     string
+	May                                      people.AllowedSenders // senders that the visitor may use
+	Templates                                []string              // names that can be chosen
+	Drafts                                   int                   // number of drafts of the visitor
+	Note                                     string                // about the file
+	Tested                                   service.Accepted      // the test message that was just accepted
+	Ask                                      *planView             // what would happen; nil if nothing is asked
+	Sent                                     string                // hash that the form was confirmed with
+	Sure                                     string                // hash of the form that Ask is about
+
+	List        *columnsView
+	Card        []summaryRow
+	Check       bool // ask before anything is sent
+	BrowserZone bool // the time zone is that of the browser
+
+	uploaded []byte // the file with recipients
+}
+
+// askFrom is the number of recipients from which on the form asks before it sends. It always asks if some mail is sent
+// later.
+const askFrom = 11
+
+// compose is GET /compose: an empty form, or a draft.
+func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret()}
+	if id := r.URL.Query().Get("draft"); id != "" {
+		draft, err := p.service.Drafts.Get(r.Context(), v.User, id)
+		if err != nil {
+			return err
+		}
+		c.setFields(func(name string) string { return draft.Fields[name] })
+		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
+	}
+	if c.TimeZone == "" {
+		defaults, err := p.service.People.Defaults(r.Context(), v.Caller(), v.User)
+		if err != nil {
+			return err
+		}
+		c.TimeZone, c.BrowserZone = cmp.Or(defaults.Zone, "UTC"), defaults.Zone == ""
+	}
+	c.Draft.Editor, c.New = web.NewSecret(), r.URL.Query().Get("new") != ""
+	return p.showCompose(w, r, v, http.StatusOK, c)
+}
+
+func (p *Pages) showCompose(
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, c *composeView,
+) (err error) {
+	if c.May, err = p.service.People.AllowedSenders(r.Context(), v.Caller()); err != nil {
+		return err
+	}
+	list, _, err := p.service.Templates.List(r.Context(), v.User, maxTemplates, "")
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if list[i].State == client.TemplatePublished {
+			c.Templates = append(c.Templates, list[i].Name)
+		}
+	}
+	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
+		c.Templates = append(c.Templates, c.Template)
+	}
+	saved, err := p.service.Drafts.List(r.Context(), v.User)
+	if err != nil {
+		return err
+	}
+	c.Drafts, c.Base = len(saved), p.web.PublicURL()
+	in := p.service.NewIntake(r.Context(), v.Caller())
+	defer in.Close()
+	if c.List, err = c.look(in); err != nil {
+		return err
+	}
+	if c.Card, err = p.summaryOf(r, v, c, nil); err != nil {
+		return err
+	}
+	if c.Draft.ID == "" {
+		c.Draft.ID = drafts.NewID()
+	}
+	return p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
+}
+
+// maxTemplates is the number of templates that can be chosen from.
+const maxTemplates = 500
+
+// send is POST /compose. The button that was pressed says what to do.
+func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	in := p.service.NewIntake(r.Context(), v.Caller())
+	defer in.Close()
+	c, err := readCompose(w, r, in)
+	if err != nil {
+		return err
+	}
+	list := parseList(c.To, c.Mapping)
+	switch c.Do {
+	case "curl":
+		c.Curl = curlOf(p.web.PublicURL(), c, list)
+		return p.showCompose(w, r, v, http.StatusOK, c)
+	case "check":
+		c.Check, c.Do = true, "send"
+	case "test":
+		if c.Test == "" {
+			c.Wrong["test"] = "Enter the address for the test message."
+			return p.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
+		}
+		one := listed{Email: c.Test}
+		if row := list.at(c.Row); row != nil {
+			one.Vars = row.Vars
+		}
+		list = list.only(one)
+	}
+	hash := c.hash(list)
+	accepted, err := p.accept(r, v, c, in, list, hash)
+	switch refused := web.Refused(err); {
+	case refused != nil:
+		c.Problem, c.Batch = refused.Detail, refused.BatchID
+		if len(refused.Fields) > 0 {
+			c.Problem = "Not sent. Fix the highlighted fields and try again."
+			c.wrong(refused, list)
+		}
+		// The form keeps its key. If the outcome of this request is unknown, the same
+		// content submitted again is a repeat; corrected content has another hash.
+		return p.showCompose(w, r, v, refused.Kind.Status(), c)
+	case err != nil:
+		return err
+	case c.Ask != nil:
+		c.Sure = hash
+		return p.showCompose(w, r, v, http.StatusOK, c)
+	case c.Do == "test":
+		c.Tested, c.Once = accepted, web.NewSecret()
+		return p.showCompose(w, r, v, http.StatusOK, c)
+	}
+	if err := p.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+		p.web.Log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
+	}
+	return web.SeeOther(w, r, "/batches/"+accepted.ID.String())
+}
+
+// hash returns the hash of all that decides what is sent to a list.
+func (c *composeView) hash(list *addressList) string {
+	row := ""
+	if c.Do == "test" {
+		row = strconv.Itoa(c.Row) // its variables fill the message
+	}
+	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test,
+		c.Template, c.Language, c.Vars, c.DeliverAt, c.TimeZone, c.Category, c.Tags, c.Lane, mapping(list.Headings).String(),
+		fmt.Sprint(c.TrackOpens, c.TrackClicks, c.Skip)}
+	for i := range c.Files {
+		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
+	}
+	return web.HashOf(strings.Join(all, "\x00"))
+}
+
+// accept hands the form to the service. The same form with the same content is
+// sent once, no matter how often it is submitted. A form with many recipients or times is sent
+// when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
+func (p *Pages) accept(
+	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList, hash string,
+) (a service.Accepted, err error) {
+	if err := p.fill(r, v, c, in, list); err != nil {
+		return service.Accepted{}, err
+	}
+	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
+	if c.Check || asks && c.Sent != hash {
+		plan, err := p.service.DryRunAccept(r.Context(), v.Caller(), in)
+		if err != nil { // with mistakes there is nothing to confirm
+			return service.Accepted{}, err
+		}
+		c.Ask = planOf(&plan)
+		c.Ask.Card, err = p.summaryOf(r, v, c, &plan)
+		return service.Accepted{}, err
+	}
+	a, _, err = p.service.Accept(
+		r.Context(), v.Caller(), in, service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash},
+	)
+	return a, err
+}
+
+// fill fills a batch with the form.
+func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList) error {
+	b := &in.Batch
+	*b = intake.Batch{From: c.From, Category: c.Category, Lane: c.Lane, Tags: splitAddresses(c.Tags),
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks}
+	if c.ReplyTo != "" {
+		b.ReplyTo, b.OneText = []string{c.ReplyTo}, true
+	}
+	content, category := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category
+	if c.Template == "" {
+		b.Subject, b.HTML, b.Text = c.Subject, c.HTML, c.Text
+	} else {
+		b.Template, b.Language = c.Template, c.Language
+		// An error of the template is found below.
+		if t, err := p.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+			t.Content(&content)
+			category = cmp.Or(category, t.Category)
+		}
+	}
+	if category != "" && wantsUnsubscribe(&content) {
+		b.Unsubscribe = new(true) // urgent mail has no link by default
+	}
+	if c.Do != "test" { // a test message goes to one address only, at once
+		b.CC, b.BCC, b.Times = splitAddresses(c.CC), splitAddresses(c.BCC), c.times()
+		if c.Skip {
+			in.Permit()
+		}
+	}
+	if err := in.AddContent(len(b.Subject) + len(b.HTML) + len(b.Text)); err != nil {
+		return err
+	}
+	c.attach(in, content.HTML)
+	if list.Problem != "" {
+		in.Unreadable("to")
+		in.Wrong("/to", "bad_list", "%s", list.Problem)
+	}
+	shared, isJSON, err := pages.JSONVars(c.Vars)
+	if err != nil {
+		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
+	}
+	if structured := func(name string) bool { return intake.IsStructured(shared[name]) }; c.Template == "" &&
+		slices.ContainsFunc(isJSON, structured) {
+		in.Wrong("/vars", "wrong_type", intake.NeedsTemplate)
+		isJSON = slices.DeleteFunc(isJSON, structured) // said once, and not for each recipient
+	}
+	in.SetColumns(list.Headings)
+	return in.Read(list.recipients(in, shared, isJSON))
+}
+
+// wantsUnsubscribe reports whether a message has the placeholder of the link to unsubscribe.
+func wantsUnsubscribe(c *models.Content) bool {
+	return slices.ContainsFunc([]string{c.Subject, c.HTML, c.Text}, func(part string) bool {
+		return slices.Contains(models.Placeholders(part), models.UnsubscribeURL)
+	})
+}
+
+// times says when the batch is sent; empty if that is at once.
+func (c *composeView) times() intake.Times {
+	if c.DeliverAt == "" {
+		return intake.Times{}
+	}
+	return intake.Times{DeliverAt: c.DeliverAt, TimeZone: c.TimeZone}
+}
+
+// withShared returns the variables of a recipient, with those of every recipient where its own
+// are missing or empty, and the names of those that are JSON.
+func withShared(own, shared map[string]string, isJSON []string) (vars map[string]string, names []string) {
+	if len(shared) == 0 {
+		return own, nil
+	}
+	vars = maps.Clone(shared)
+	for name, text := range own {
+		if _, ok := shared[name]; text != "" || !ok {
+			vars[name] = text
+		}
+	}
+	for _, name := range isJSON {
+		if own[name] == "" {
+			names = append(names, name)
+		}
+	}
+	return vars, names
+}
+
+// wrong assigns the service's errors to the fields of the form. Errors about
+// recipients name their lines.
+func (c *composeView) wrong(e *service.Error, list *addressList) {
+	test := c.Do == "test"
+	to := "to"
+	if test {
+		to = "test"
+	}
+	shown := 0
+	for _, f := range e.Fields {
+		parts := strings.Split(strings.TrimPrefix(f.Pointer, "/"), "/")
+		text := fieldText(&f)
+		field := parts[0]
+		if field == intake.Unsubscribe {
+			field = "category"
+		}
+		if field == "to" {
+			field = to
+			if shown++; shown > 10 {
+				continue
+			}
+			if len(parts) > 1 && !test {
+				if n, err := strconv.Atoi(parts[1]); err == nil && n < len(list.Rows) {
+					text = "Line " + strconv.Itoa(list.Rows[n].Line) + ": " + text
+				}
+			}
+		}
+		if c.Wrong[field] != "" {
+			c.Wrong[field] += " "
+		}
+		c.Wrong[field] += text
+	}
+	if shown > 10 {
+		c.Wrong[to] += " There are more errors like these."
+	}
+}
+
+// fieldText returns the text of an error for the form. The service's texts name fields of
+// the API.
+func fieldText(f *service.FieldError) string {
+	switch name := f.Missing; {
+	case f.Code == "required" && f.Pointer == "/html":
+		return "Enter an HTML or text body."
+	case name == models.UnsubscribeURL:
+		return "{{" + models.UnsubscribeURL + "}} has no value. " + pages.NeedsCategory
+	case name != "" && intake.IsTimeColumn(name):
+		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name)
+	case name != "":
+		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name, name)
+	}
+	return web.Sentence(f.Detail)
+}
+
+// curlRecipients is the maximum number of recipients in the curl command.
+const curlRecipients = 20
+
+// curlOf returns a curl command that sends the same batch without its attachments.
+func curlOf(base string, c *composeView, list *addressList) string {
+	type to struct {
+		client.Recipient
+		DeliverAt string `json:"deliver_at,omitempty"` // as it was typed
+	}
+	body := struct {
+		client.NewBatch
+		ReplyTo   string `json:"reply_to,omitempty"`
+		DeliverAt string `json:"deliver_at,omitempty"`
+		To        []to   `json:"to"`
+	}{NewBatch: client.NewBatch{
+		From: c.From, Template: c.Template, Category: c.Category, Tags: splitAddresses(c.Tags), Lane: client.Lane(c.Lane),
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
+	}, ReplyTo: c.ReplyTo, To: []to{}}
+	body.DeliverAt, body.TimeZone = c.times().DeliverAt, c.times().TimeZone
+	if c.Template == "" {
+		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
+	} else {
+		body.Language = c.Language
+	}
+	shared, isJSON, _ := pages.JSONVars(c.Vars) // sending reports the error
+	for _, row := range list.Rows[:min(len(list.Rows), curlRecipients)] {
+		texts, names := withShared(row.Vars, shared, isJSON)
+		vars := map[string]any{}
+		for name, text := range texts {
+			vars[name] = text
+		}
+		for _, name := range names {
+			vars[name] = json.RawMessage(texts[name])
+		}
+		body.To = append(body.To, to{
+			client.Recipient{Email: row.Email, Name: row.Name, Vars: vars, TimeZone: row.Times.TimeZone}, row.Times.DeliverAt,
+		})
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(body) // strings and valid JSON always encode
+	return "curl " + base + "/v1/batches \\\n" +
+		"  -H \"Authorization: Bearer $KEY\" \\\n" +
+		"  -H 'Content-Type: application/json' \\\n" +
+		"  --data-binary @- <<'JSON'\n" + b.String() + "JSON"
+}

@@ -1,0 +1,369 @@
+// Package endpoints has the pages of endpoints: those of a user, and those of the installation.
+package endpoints
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	updates "github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/endpoints"
+)
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{"answer": answerWords})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of endpoints.
+type Pages struct {
+	web       *web.Frame
+	endpoints func(service.Caller) *endpoints.Endpoints // of a caller
+}
+
+// New returns the pages.
+func New(frame *web.Frame, of func(service.Caller) *endpoints.Endpoints) *Pages {
+	return &Pages{web: frame, endpoints: of}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{
+		Users: map[string]web.Handler{
+			"GET /endpoints":            p.listEndpoints,
+			"POST /endpoints":           p.addEndpoint,
+			"GET /endpoints/{id}":       p.endpoint,
+			"POST /endpoints/{id}/{do}": p.controlEndpoint,
+		},
+		Operators: map[string]web.Handler{
+			"GET /installation/endpoints":            p.listEndpoints,
+			"POST /installation/endpoints":           p.addEndpoint,
+			"GET /installation/endpoints/{id}":       p.endpoint,
+			"POST /installation/endpoints/{id}/{do}": p.controlEndpoint,
+		},
+	}
+}
+
+// endpointsView is the list of a user's endpoints or of the installation's, and the form that adds one.
+type endpointsView struct {
+	Owned
+	List   []client.Endpoint
+	New    client.EndpointSettings // as it was entered
+	Chosen map[updates.Type]bool
+	Groups []eventGroup
+	// MailGroups are those of everyone's mail, which endpoints of the installation may get.
+	MailGroups []eventGroup
+
+	Wrong map[string]string
+	Again bool   // the form was submitted before, and its endpoint exists
+	Once  string // of the form: submitting it twice creates one endpoint
+}
+
+// Unusual reports whether the form has more than an address and what it is for, or mistakes.
+func (v *endpointsView) Unusual() bool {
+	n := &v.New
+	wrong := slices.ContainsFunc(slices.Collect(maps.Keys(v.Wrong)), func(field string) bool { return field != "url" })
+	return wrong || len(v.Chosen) > 0 || len(n.Tags) > 0 || n.Batch || n.Ordered || n.Everyone ||
+		n.Rate > 0 || n.AtOnce > 0 || n.Signature != "" || n.Format != "" || n.Sender != ""
+}
+
+// Owned says whether a page is about endpoints of the installation, which operators have, or of the visitor.
+type Owned struct {
+	Installation bool
+	Operator     bool // the visitor may see those of the installation
+}
+
+// Path is where the endpoints are, or what is below them.
+func (o Owned) Path(below ...string) string {
+	at := "/endpoints"
+	if o.Installation {
+		at = "/installation/endpoints"
+	}
+	return path.Join(append([]string{at}, below...)...)
+}
+
+// ownedBy returns whose endpoints a request is about. Only operators get to those of the installation.
+func ownedBy(r *http.Request, v *web.Visitor) (o Owned, owner string) {
+	o = Owned{Operator: v.Operator, Installation: strings.HasPrefix(r.URL.Path, "/installation/")}
+	if o.Installation {
+		return o, updates.Installation
+	}
+	return o, v.User
+}
+
+// endpointView is the page of an endpoint.
+type endpointView struct {
+	Owned
+	client.Endpoint
+	Attempts []client.EndpointAttempt
+	retries  map[string]time.Time    // of posts that are made again, by their IDs
+	Test     *client.EndpointTest    // the result of a test post, if one was just made
+	Request  *client.EndpointRequest // what was posted, if one was asked for
+	Done     string
+}
+
+// Next returns when the post of the n-th attempt is made again; zero: it is not known, or a later attempt says it.
+func (v *endpointView) Next(n int) time.Time {
+	post := v.Attempts[n].Post
+	if slices.ContainsFunc(v.Attempts[:n], func(a client.EndpointAttempt) bool { return a.Post == post }) {
+		return time.Time{}
+	}
+	return v.retries[post]
+}
+
+// Excerpt returns the beginning of what was posted.
+func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Body)) }
+
+// listEndpoints is GET /endpoints.
+func (p *Pages) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
+}
+
+func (p *Pages) showEndpoints(
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *endpointsView,
+) error {
+	o, owner := ownedBy(r, v)
+	view.Owned = o
+	var err error
+	if view.List, err = p.endpoints(v.Caller()).List(r.Context(), owner); err != nil {
+		return err
+	}
+	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), web.NewSecret()
+	view.Chosen = map[updates.Type]bool{}
+	if view.Installation {
+		view.MailGroups = eventGroups(updates.Types)
+	}
+	for _, t := range view.New.Events {
+		view.Chosen[updates.Type(t)] = true
+	}
+	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
+}
+
+// addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
+// be in a URL.
+func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
+	if err := r.ParseForm(); err != nil {
+		return web.BadForm(err)
+	}
+	_, owner := ownedBy(r, v)
+	n := client.EndpointSettings{
+		URL:         strings.TrimSpace(r.PostForm.Get("url")),
+		Description: strings.TrimSpace(r.PostForm.Get("description")),
+		Tags:        web.Words(r.PostForm.Get("tags")),
+		Batch:       r.PostForm.Get("batch") != "",
+		Ordered:     r.PostForm.Get("ordered") != "",
+		Rate:        numberIn(r.PostForm.Get("rate")),
+		AtOnce:      numberIn(r.PostForm.Get("at_once")),
+		Format:      r.PostForm.Get("format"),
+		Everyone:    r.PostForm.Get("everyone") != "",
+		Signature:   r.PostForm.Get("signature"),
+	}
+	n.Sender = strings.TrimSpace(r.PostForm.Get("sender"))
+	if owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
+		n.Format, n.User = client.FormatMail, v.User
+	}
+	n.Events = chosenEvents(r.PostForm, "event", updates.TypesOf(owner))
+	if n.Everyone {
+		n.Events = chosenEvents(r.PostForm, "mail-event", updates.Types)
+	}
+	if again, err := p.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+		return err
+	} else if again {
+		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
+	}
+	made, err := p.endpoints(v.Caller()).Create(r.Context(), owner, &n)
+	if refused := web.Refused(err); refused != nil {
+		view := &endpointsView{New: n, Wrong: web.WrongFields(err)}
+		if len(view.Wrong) == 0 {
+			view.Wrong = map[string]string{"url": refused.Detail}
+		}
+		return p.showEndpoints(w, r, v, refused.Kind.Status(), view)
+	}
+	if err != nil {
+		return err
+	}
+	return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
+}
+
+// numberIn returns the number that a text says: 0 if it is empty, -1 if it is no number.
+func numberIn(text string) int {
+	if text = strings.TrimSpace(text); text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// endpoint is GET /endpoints/{id}.
+func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	_, owner := ownedBy(r, v)
+	e, err := p.endpoints(v.Caller()).Get(r.Context(), owner, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	view := &endpointView{Endpoint: e, Done: endpointDone[r.URL.Query().Get("did")]}
+	if post := r.URL.Query().Get("post"); post != "" {
+		sent, err := p.endpoints(v.Caller()).Request(r.Context(), owner, e.ID, post)
+		if err != nil {
+			return err
+		}
+		view.Request = &sent
+	}
+	return p.showEndpoint(w, r, v, view)
+}
+
+// endpointDone are what commands about an endpoint did.
+var endpointDone = map[string]string{
+	"enable":  "Posts go on where they were.",
+	"disable": "Nothing is posted until you enable the endpoint.",
+	"replay":  "What was told in the last 24 hours is posted again.",
+	"repeat":  "The post is made again.",
+}
+
+func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {
+	o, owner := ownedBy(r, v)
+	view.Owned = o
+	var err error
+	if view.Attempts, err = p.endpoints(v.Caller()).Attempts(r.Context(), owner, view.ID); err != nil {
+		return err
+	}
+	if view.retries, err = p.endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
+		return err
+	}
+	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
+}
+
+// controlEndpoint is POST /endpoints/{id}/{do}.
+func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	ctx, e, id, do := r.Context(), p.endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
+	o, owner := ownedBy(r, v)
+	var err error
+	switch do {
+	case "test":
+		result, err := e.Test(ctx, owner, id)
+		if err != nil {
+			return err
+		}
+		got, err := e.Get(ctx, owner, id)
+		if err != nil {
+			return err
+		}
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: got, Test: &result})
+	case "rotate":
+		made, err := e.Rotate(ctx, owner, id)
+		if err != nil {
+			return err
+		}
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
+	case "remove":
+		if err := e.Remove(ctx, owner, id); err != nil {
+			return err
+		}
+		return web.SeeOther(w, r, o.Path())
+	case "repeat":
+		_, err = e.ReplayPost(ctx, owner, id, r.PostFormValue("post"))
+	case "enable":
+		_, err = e.Enable(ctx, owner, id)
+	case "disable":
+		_, err = e.Disable(ctx, owner, id, "by its user")
+	case "replay":
+		_, err = e.Replay(ctx, owner, id, time.Now().Add(-24*time.Hour))
+	default:
+		return web.ErrNoPage
+	}
+	if err != nil {
+		return err
+	}
+	return web.SeeOther(w, r, o.Path(id)+"?did="+do)
+}
+
+// answerWords says how an endpoint answered a post. text is why there is no answer, if there is none.
+func answerWords(status int, text string) string {
+	a := endpoint.Attempt{Status: status, Answer: text}
+	switch {
+	case a.OK():
+		return fmt.Sprintf("Accepted (%d)", status)
+	case status == 0:
+		return strings.TrimSuffix("No answer: "+text, ": ")
+	}
+	return strings.TrimSuffix(web.Sentence(a.Words()), ".")
+}
+
+// eventGroup is a group of types of updates in the form of an endpoint, with a box that chooses all of them.
+type eventGroup struct {
+	Name, Title string
+	Types       []updates.Type
+}
+
+// All reports whether all types of the group are chosen.
+func (g eventGroup) All(chosen map[updates.Type]bool) bool {
+	return !slices.ContainsFunc(g.Types, func(t updates.Type) bool { return !chosen[t] })
+}
+
+// eventNoun is a group with the first parts of the names of its types.
+type eventNoun struct {
+	name, title string
+	nouns       []string
+}
+
+var eventNouns = []eventNoun{
+	{"messages", "Messages", []string{"log"}},
+	{"providers", "Providers", []string{"provider", "failover", "sending", "webhooks"}},
+	{"users", "Users", []string{"quota", "complaints"}},
+	{"installation", "Installation", []string{"acceptance", "queue", "check", "outcome"}},
+	{"rest", "Batches, suppression lists and endpoints", []string{"batch", "suppression", "endpoint"}},
+}
+
+// eventGroups puts types into groups. A type of no group is in the last one.
+func eventGroups(types []updates.Type) (out []eventGroup) {
+	of := make([][]updates.Type, len(eventNouns))
+	for _, t := range types {
+		noun, _, _ := strings.Cut(string(t), ".")
+		at := len(eventNouns) - 1
+		for i := range eventNouns {
+			if slices.Contains(eventNouns[i].nouns, noun) {
+				at = i
+			}
+		}
+		of[at] = append(of[at], t)
+	}
+	for i, list := range of {
+		if len(list) > 0 {
+			out = append(out, eventGroup{eventNouns[i].name, eventNouns[i].title, list})
+		}
+	}
+	return out
+}
+
+// chosenEvents returns the types that a form chooses: one by one, and by groups. field is the name of their boxes.
+func chosenEvents(form url.Values, field string, types []updates.Type) []string {
+	out := slices.Clone(form[field])
+	for _, g := range eventGroups(types) {
+		if !slices.Contains(form[field+"-group"], g.Name) {
+			continue
+		}
+		for _, t := range g.Types {
+			if !slices.Contains(out, string(t)) {
+				out = append(out, string(t))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,346 @@
+// Package suppressions has the pages of suppression lists: those of users, and everyone's.
+package suppressions
+
+import (
+	"cmp"
+	"embed"
+	"encoding/csv"
+	"errors"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/suppressions"
+	"github.com/safedelivr/safedelivr/service/table"
+)
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{"suppressed": suppressionWords})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of suppression lists.
+type Pages struct {
+	web   *web.Frame
+	lists *suppressions.Lists
+}
+
+// New returns the pages.
+func New(frame *web.Frame, lists *suppressions.Lists) *Pages {
+	return &Pages{web: frame, lists: lists}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /suppressions":                 p.suppressions,
+		"GET /suppressions/export.csv":      p.exportSuppressions,
+		"POST /suppressions":                p.addSuppression,
+		"GET /suppressions/{email}/remove":  p.askSuppression,
+		"POST /suppressions/{email}/remove": p.removeSuppression,
+		"POST /selected/suppress":           p.suppressSelected,
+	}}
+}
+
+// suppressionsView is a page of a suppression list, and the form that adds an address.
+type suppressionsView struct {
+	Everyone bool // the list for the mail of all users
+	List     []client.Suppression
+	Filter   suppressions.Filter
+	Next     string // URL of the next page, or ""
+	Reasons  []string
+	Tabs     []web.Tab // by reason, with counts; none: the list is too long to be counted
+	Total    int       // entries of the list, if there are Tabs
+	Export   string    // URL of the list as a file
+
+	New           client.NewSuppression // as it was entered
+	Wrong         map[string]string
+	Problem, Done string
+	Left          []string // rows of a file that were left out, with their mistakes
+}
+
+// everyonesList names the list for the mail of all users in addresses of the page. It is no list of mail, so that the
+// switch between the own mail and everyone's does not choose it.
+const everyonesList = "everyone"
+
+// suppressionListOf returns the caller and the parameters of the suppression list that a request is about.
+func suppressionListOf(r *http.Request, v *web.Visitor) (who service.Caller, list url.Values) {
+	who, list = v.Caller(), url.Values{}
+	if who.Everyone = v.Operator && r.URL.Query().Get("list") == everyonesList; who.Everyone {
+		list.Set("list", everyonesList)
+	}
+	return who, list
+}
+
+// suppressionsAt returns the address of the page of a list, after something was done.
+func suppressionsAt(list url.Values, did string) string {
+	if did != "" {
+		list.Set("did", did)
+	}
+	return web.Address("/suppressions", list)
+}
+
+// suppressions is GET /suppressions.
+func (p *Pages) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view := &suppressionsView{New: client.NewSuppression{Reason: string(models.Manual)}}
+	switch r.URL.Query().Get("did") {
+	case "added":
+		view.Done = "The address was added. No call to a provider contains it any more."
+	case "removed":
+		view.Done = "The address was removed. Mail may be sent to it again."
+	}
+	return p.showSuppressions(w, r, v, http.StatusOK, view)
+}
+
+func (p *Pages) showSuppressions(
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *suppressionsView,
+) error {
+	query := r.URL.Query()
+	who, of := suppressionListOf(r, v)
+	view.Everyone = who.Everyone
+	for _, r := range models.SuppressionReasons {
+		view.Reasons = append(view.Reasons, string(r))
+	}
+	view.Filter = suppressions.Filter{Text: strings.TrimSpace(query.Get("q")), Reason: query.Get("reason")}
+	view.Export = web.Address("/suppressions/export.csv", of)
+	sorted, err := view.readSorted(r, p.lists, who, of)
+	if err != nil {
+		return err
+	}
+	if !sorted {
+		at := service.Page{Cursor: query.Get("cursor")}
+		list, err := p.lists.List(r.Context(), who, view.Filter, at)
+		if err != nil {
+			return err
+		}
+		view.List = list.Suppressions
+		view.next(of, "cursor", list.Next)
+	}
+	return p.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
+}
+
+// sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.
+const sortedSuppressions = 5000
+
+// errTooLong ends the reading of a list that is not sorted.
+var errTooLong = errors.New("the list is too long")
+
+// readSorted reads a page of a list, the newest entries first, and counts the list by reasons. It reports false if the
+// list is too long for that.
+func (s *suppressionsView) readSorted(
+	r *http.Request, lists *suppressions.Lists, who service.Caller, of url.Values,
+) (bool, error) {
+	text, counts := strings.ToLower(s.Filter.Text), map[string]int64{}
+	var found []client.Suppression
+	err := lists.Each(r.Context(), who, func(e client.Suppression) error {
+		if s.Total++; s.Total > sortedSuppressions {
+			return errTooLong
+		}
+		if !strings.Contains(e.Email, text) {
+			return nil
+		}
+		if counts[e.Reason]++; s.Filter.Reason == "" || e.Reason == s.Filter.Reason {
+			found = append(found, e)
+		}
+		return nil
+	})
+	if errors.Is(err, errTooLong) {
+		s.Total = 0
+		return false, nil
+	}
+	if err != nil || s.Filter.Reason != "" && !models.SuppressionReason(s.Filter.Reason).Valid() {
+		return false, err
+	}
+	slices.SortStableFunc(found, func(a, b client.Suppression) int {
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Email, b.Email))
+	})
+	s.setTabs(of, counts)
+	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // 0: the newest
+	from = max(0, min(from, len(found)))
+	s.List = found[from:min(len(found), from+shownSuppressions)]
+	if end := from + len(s.List); end < len(found) {
+		s.next(of, "from", strconv.Itoa(end))
+	}
+	return true, nil
+}
+
+const shownSuppressions = 50
+
+// setTabs sets the links to the entries of each reason.
+func (s *suppressionsView) setTabs(of url.Values, counts map[string]int64) {
+	all := int64(0)
+	for _, n := range counts {
+		all += n
+	}
+	for _, reason := range append([]string{""}, s.Reasons...) {
+		q, n := maps.Clone(of), counts[reason]
+		if q.Set("reason", reason); reason == "" {
+			n = all
+		}
+		if s.Filter.Text != "" {
+			q.Set("q", s.Filter.Text)
+		}
+		s.Tabs = append(s.Tabs, web.Tab{
+			To: web.Address("/suppressions", q), Text: suppressionWords(reason), Here: reason == s.Filter.Reason, Count: n,
+		})
+	}
+}
+
+// next sets the link to the next page, whose beginning is in a parameter.
+func (s *suppressionsView) next(of url.Values, name, value string) {
+	if value == "" {
+		return
+	}
+	q := maps.Clone(of)
+	q.Set("q", s.Filter.Text)
+	q.Set("reason", s.Filter.Reason)
+	q.Set(name, value)
+	s.Next = web.Address("/suppressions", q)
+}
+
+// suppressionWords is a reason as a badge shows it.
+func suppressionWords(r string) string {
+	switch models.SuppressionReason(r) {
+	case "":
+		return "All"
+	case models.Complaint:
+		return "Complaint"
+	case models.HardBounce:
+		return "Hard bounce"
+	case models.SoftBounce:
+		return "Soft bounces"
+	case models.Manual:
+		return "Added by hand"
+	case models.Unsubscribe:
+		return "Unsubscribed"
+	}
+	return r
+}
+
+// exportSuppressions is GET /suppressions/export.csv: a list as a file that can be imported.
+func (p *Pages) exportSuppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who, _ := suppressionListOf(r, v)
+	out, begun := csv.NewWriter(w), false
+	err := p.lists.Export(r.Context(), who, func(row []string) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			w.Header().Set("Content-Disposition", `attachment; filename="suppressions.csv"`)
+		}
+		return out.Write(table.HarmlessRow(row))
+	})
+	if err != nil && begun {
+		p.web.Log.Warn("export of suppressions aborted", "err", err)
+		panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
+	}
+	out.Flush() // the browser may be gone
+	return err
+}
+
+// addSuppression is POST /suppressions: an address, or a file of them.
+func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
+	view := &suppressionsView{Wrong: map[string]string{}}
+	who, of := suppressionListOf(r, v)
+	if file, _, err := r.FormFile("file"); err == nil {
+		defer func() { _ = file.Close() }()
+		done, err := p.lists.Import(r.Context(), who, file, models.FromImport)
+		if err != nil {
+			return p.refusedSuppression(w, r, v, view, err)
+		}
+		view.Done = web.Num(done.Rows) + " " + web.Plural(int64(done.Rows), "row", "rows") + " read, " +
+			web.Num(done.Added) + " added, " + web.Num(done.Rejected) + " left out because of mistakes."
+		for _, e := range done.Errors {
+			view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
+		}
+		return p.showSuppressions(w, r, v, http.StatusOK, view)
+	}
+	view.New = client.NewSuppression{
+		Email: strings.TrimSpace(r.PostFormValue("email")), Reason: r.PostFormValue("reason"),
+		Category: strings.TrimSpace(r.PostFormValue("category")), Why: strings.TrimSpace(r.PostFormValue("why")),
+	}
+	if _, _, err := p.lists.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
+		return p.refusedSuppression(w, r, v, view, err)
+	}
+	return web.SeeOther(w, r, suppressionsAt(of, "added"))
+}
+
+// refusedSuppression shows the form again, with the mistakes beside its fields.
+func (p *Pages) refusedSuppression(
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, view *suppressionsView, err error,
+) error {
+	refused := web.Refused(err)
+	if refused == nil {
+		return err
+	}
+	view.Problem = refused.Detail
+	for _, f := range refused.Fields {
+		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = web.Sentence(f.Detail)
+	}
+	return p.showSuppressions(w, r, v, refused.Kind.Status(), view)
+}
+
+// askSuppression is GET /suppressions/{email}/remove.
+func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	email := r.PathValue("email")
+	_, of := suppressionListOf(r, v)
+	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
+		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
+		"After a complaint or a bounce that was final, say why.",
+	}}
+	return p.web.Ask(w, r, v, "suppressions", q)
+}
+
+// removeSuppression is POST /suppressions/{email}/remove.
+func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, _ := web.Answered(w, r) // a repeat changes nothing
+	who, of := suppressionListOf(r, v)
+	_, err := p.lists.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
+	if err != nil {
+		return err
+	}
+	return web.SeeOther(w, r, suppressionsAt(of, "removed"))
+}
+
+// suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
+// confirmed.
+func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, repeat := web.Answered(w, r)
+	ids, err := web.SelectedIDs(r)
+	if err != nil {
+		return err
+	}
+	if repeat.Key != "" { // a repeat changes nothing
+		if err := p.lists.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
+			return err
+		}
+		return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
+	}
+	if len(ids) == 0 {
+		return service.Fail(service.Conflict, "nothing_selected", "Select messages first.")
+	}
+	whose := "yours"
+	if v.Everyone {
+		whose = "the same senders"
+	}
+	n := int64(len(ids))
+	return p.web.Ask(w, r, v, "logs", &web.Question{
+		Title: "Suppress the " + web.Plural(n, "recipient", "recipients") + " of " + web.Messages(n) + "?",
+		Do:    "Suppress",
+		Back:  web.BackFrom(r),
+		IDs:   r.PostForm["id"],
+		Text: []string{
+			"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
+				"queued fail. The page Suppressions lists them, and takes them off again.",
+		},
+	})
+}
