@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,8 +120,8 @@ var kept = []struct {
 	}, item("suppressions")},
 }
 
-// unread are members that no answer returns: they are in the audit trail, or are done at once.
-var unread = map[string]bool{"why": true, "publish": true}
+// unread are members that no answer has: they are in the audit trail, or are done at once.
+var unread = []string{"NewTemplate.publish", "NewLimits.why", "SetSenders.why", "SetDefaults.why"}
 
 // TestSettingsAreKept: what a request sets is what later answers have, each member of it. A new field of a struct is
 // tested without a line here, unless it needs a value of its own.
@@ -152,10 +153,11 @@ func TestSettingsAreKept(t *testing.T) {
 		require.NoError(t, json.Unmarshal(raw, &want))
 		for _, field := range operation.Fields(c.body) {
 			value, set := want[field.Name]
-			if !set || unread[field.Name] {
+			name := c.body.Name() + "." + field.Name
+			if !set || slices.Contains(unread, name) {
 				continue
 			}
-			tested[c.body.Name()+"."+field.Name] = true
+			tested[name] = true
 			if field.Field.Tag.Get("only") != "request" {
 				require.Equal(t, value, got[field.Name], "%s: %s", c.set, field.Name)
 			}
@@ -164,7 +166,7 @@ func TestSettingsAreKept(t *testing.T) {
 	for _, c := range kept {
 		for _, field := range operation.Fields(c.body) {
 			name := c.body.Name() + "." + field.Name
-			require.True(t, unread[field.Name] || tested[name], "nothing sets %s", name)
+			require.True(t, slices.Contains(unread, name) || tested[name], "nothing sets %s", name)
 		}
 	}
 }
