@@ -164,7 +164,9 @@ func commands(of func(caller.Caller) *Endpoints, guard *idempotency.Guard) []ope
 }
 
 // owned is a request about the endpoints of an owner.
-type owned interface{ owner(who caller.Caller) string }
+type owned interface {
+	owner(who caller.Caller) string
+}
 
 // command returns the operation of a verb. do gets the endpoints for what the caller does, and their owner.
 func command[In owned, Out any](
