@@ -360,7 +360,8 @@ func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.Audit.Record(ctx, who, c) })
 }
 
-// Operations returns the calls of the API that are declared in the rooms of this package.
+// Operations returns the calls of the API that are declared in the rooms of this package. The rooms may be nil: an
+// Operations function must not read from its room.
 func Operations(s *Service) []operation.Operation {
 	return slices.Concat(
 		endpoints.Operations(s.Endpoints, s.guard),

@@ -136,53 +136,75 @@ func changes(of func(caller.Caller) *Endpoints, guard *idempotency.Guard) []oper
 	}
 }
 
+// verb is something that can be done with an endpoint, as its paths have it.
+type verb struct{ name, title, text, returns string }
+
 // commands are the operations that do something with an endpoint.
 func commands(of func(caller.Caller) *Endpoints, guard *idempotency.Guard) []operation.Operation {
 	return []operation.Operation{
-		operation.Once(guard, operation.Operation{
-			Name: "rotateEndpoint", Route: "POST /v1/endpoints/{id}/rotate", Tag: tag, Scope: models.ScopeSend,
-			Title: "Give an endpoint a new secret", Text: "Posts are signed with the old one, too, for 24 hours.", Returns: anEndpoint,
-		}, func(ctx context.Context, who caller.Caller, in *one) (client.Endpoint, error) {
-			return of(who).Rotate(ctx, in.owner(who), in.ID)
-		}),
-		operation.Once(guard, operation.Operation{
-			Name: "disableEndpoint", Route: "POST /v1/endpoints/{id}/disable", Tag: tag, Scope: models.ScopeSend,
-			Title: "Disable an endpoint", Text: "It gets no posts until it is enabled.", Returns: anEndpoint,
-		}, func(ctx context.Context, who caller.Caller, in *disabling) (client.Endpoint, error) {
-			if err := operation.Valid(&in.Body); err != nil {
-				return client.Endpoint{}, err
-			}
-			return of(who).Disable(ctx, in.owner(who), in.ID, in.Body.Why)
-		}),
-		operation.Once(guard, operation.Operation{
-			Name: "enableEndpoint", Route: "POST /v1/endpoints/{id}/enable", Tag: tag, Scope: models.ScopeSend,
-			Title: "Enable an endpoint", Text: "It gets what it missed, as long as that is kept.", Returns: anEndpoint,
-		}, func(ctx context.Context, who caller.Caller, in *one) (client.Endpoint, error) {
-			return of(who).Enable(ctx, in.owner(who), in.ID)
-		}),
-		operation.Once(guard, operation.Operation{
-			Name: "replayEndpoint", Route: "POST /v1/endpoints/{id}/replay", Tag: tag, Scope: models.ScopeSend,
-			Title: "Post updates again", Returns: anEndpoint,
-			Text: "With `from`: posts the updates since a time again, and then those that follow. With `post`: makes one of the " +
-				"newest hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for a retry " +
-				"due at once.",
-		}, func(ctx context.Context, who caller.Caller, in *replay) (client.Endpoint, error) {
-			switch e := of(who); {
-			case in.Body.Post == "":
-				return e.Replay(ctx, in.owner(who), in.ID, in.Body.From)
-			case in.Body.From.IsZero():
-				return e.ReplayPost(ctx, in.owner(who), in.ID, in.Body.Post)
-			}
-			var f problem.Form
-			f.Wrong("/post", "invalid_value", "Name from or post, not both.")
-			return client.Endpoint{}, f.Err()
-		}),
-		operation.Once(guard, operation.Operation{
-			Name: "testEndpoint", Route: "POST /v1/endpoints/{id}/test", Tag: tag, Scope: models.ScopeSend,
-			Title: "Make a test post", Text: "Makes one post of the type `test`, which is not repeated, and returns its answer.",
-			Returns: "The answer to the post.",
-		}, func(ctx context.Context, who caller.Caller, in *one) (client.EndpointTest, error) {
-			return of(who).Test(ctx, in.owner(who), in.ID)
-		}),
+		command(of, guard, verb{
+			"rotate", "Give an endpoint a new secret", "Posts are signed with the old one, too, for 24 hours.", anEndpoint,
+		}, byID((*Endpoints).Rotate)),
+		command(of, guard, verb{
+			"disable", "Disable an endpoint", "It gets no posts until it is enabled.", anEndpoint,
+		}, disable),
+		command(of, guard, verb{
+			"enable", "Enable an endpoint", "It gets what it missed, as long as that is kept.", anEndpoint,
+		}, byID((*Endpoints).Enable)),
+		command(of, guard, verb{
+			"replay", "Post updates again", "With `from`: posts the updates since a time again, and then those that follow. " +
+				"With `post`: makes one of the newest hundred posts again, with the same `webhook-id`. Both enable the endpoint, " +
+				"and make what waits for a retry due at once.", anEndpoint,
+		}, again),
+		command(of, guard, verb{
+			"test", "Make a test post", "Makes one post of the type `test`, which is not repeated, and returns its answer.",
+			"The answer to the post.",
+		}, byID((*Endpoints).Test)),
 	}
+}
+
+// owned is a request about the endpoints of an owner.
+type owned interface {
+	owner(who caller.Caller) string
+}
+
+// command returns the operation of a verb. do gets the endpoints for what the caller does, and their owner.
+func command[In owned, Out any](
+	of func(caller.Caller) *Endpoints, guard *idempotency.Guard, v verb,
+	do func(ctx context.Context, s *Endpoints, owner string, in *In) (Out, error),
+) operation.Operation {
+	return operation.Once(guard, operation.Operation{
+		Name: v.name + "Endpoint", Route: "POST /v1/endpoints/{id}/" + v.name, Tag: tag, Scope: models.ScopeSend,
+		Title: v.title, Text: v.text, Returns: v.returns,
+	}, func(ctx context.Context, who caller.Caller, in *In) (Out, error) {
+		return do(ctx, of(who), (*in).owner(who), in)
+	})
+}
+
+// byID returns the function of a verb that needs nothing but the endpoint's ID.
+func byID[Out any](
+	do func(s *Endpoints, ctx context.Context, owner, id string) (Out, error),
+) func(context.Context, *Endpoints, string, *one) (Out, error) {
+	return func(ctx context.Context, s *Endpoints, owner string, in *one) (Out, error) {
+		return do(s, ctx, owner, in.ID)
+	}
+}
+
+func disable(ctx context.Context, s *Endpoints, owner string, in *disabling) (client.Endpoint, error) {
+	if err := operation.Valid(&in.Body); err != nil {
+		return client.Endpoint{}, err
+	}
+	return s.Disable(ctx, owner, in.ID, in.Body.Why)
+}
+
+func again(ctx context.Context, s *Endpoints, owner string, in *replay) (client.Endpoint, error) {
+	switch {
+	case in.Body.Post == "":
+		return s.Replay(ctx, owner, in.ID, in.Body.From)
+	case in.Body.From.IsZero():
+		return s.ReplayPost(ctx, owner, in.ID, in.Body.Post)
+	}
+	var f problem.Form
+	f.Wrong("/post", "invalid_value", "Name from or post, not both.")
+	return client.Endpoint{}, f.Err()
 }

@@ -18,7 +18,7 @@
 // separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
 // lines; schema of the name of a schema that is written by hand; required of a field, or of Body, that a request must
 // have; only of a field that only a request has. The tag required of an embedded struct names those of its fields
-// that a request must have.
+// that a request must have. Check ignores max of a text with lines or enum: the function bounds the length of lines.
 package operation
 
 import (

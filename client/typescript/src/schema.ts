@@ -165,7 +165,7 @@ export interface paths {
          *     other within about a second may be one update.
          *
          *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints,
-         *     unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is told once for a log and provider, however often it was
+         *     unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is reported once for a log and provider, however often it was
          *     reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on
          *     what you ask for.
          *
@@ -219,7 +219,7 @@ export interface paths {
         /**
          * Read what happened to the installation
          * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and
-         *     limits of users that are nearly used up. Each is told once, with a number. With `events=suppression.added` additions to everyone's
+         *     limits of users that are nearly used up. Each is reported once, with a number. With `events=suppression.added` additions to everyone's
          *     suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in
          *     `GET /v1/updates`. Needs the scope `operate`.
          */
@@ -2047,7 +2047,7 @@ export interface webhooks {
         };
         get?: never;
         put?: never;
-        /** An endpoint was disabled because its posts failed; another one of its user, or of the installation, is told */
+        /** An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it */
         post: operations["postEndpointDisabled"];
         delete?: never;
         options?: never;
@@ -3560,7 +3560,7 @@ export interface components {
             headers?: {
                 [key: string]: string;
             } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log tells what was left out. */
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
             tags?: components["schemas"]["Tag"][] | null;
             /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
             category?: string | null;
@@ -3802,7 +3802,7 @@ export interface components {
         };
         /** @description What was added to a suppression list. */
         AddedSuppression: {
-            /** @description The same if it is told again; another one if the address is removed and added again. */
+            /** @description The same in a repeat; another one if the address is removed and added again. */
             id: string;
             /** @description In lower case. Absent if the address was erased. */
             email?: string;
@@ -3839,7 +3839,7 @@ export interface components {
             why?: string;
             /**
              * Format: date-time
-             * @description When what is told, or has ended, began.
+             * @description Start of the condition that the notice reports, or whose end it reports.
              */
             since?: string;
             /**
@@ -3975,7 +3975,7 @@ export interface components {
             why?: string;
         };
         /** @enum {string} */
-        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
+        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "user.add" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         /** @enum {string} */
         AccessKind: "login" | "login.failed" | "key.failed";
         /** @enum {string} */
@@ -4040,7 +4040,7 @@ export interface components {
         ChosenUpdate: components["schemas"]["UpdateType"] | "all";
         ChosenType: components["schemas"]["UpdateType"] | components["schemas"]["NoticeType"] | "all";
         /**
-         * @description What became of the mail to a recipient, or of a batch, or that an address was added to the suppression list, or that an endpoint was disabled because its posts failed. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
+         * @description The result of the mail to a recipient, or of a batch, or that an address was added to the suppression list, or that an endpoint was disabled because its posts failed. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
          * @enum {string}
          */
         UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added" | "endpoint.disabled";
@@ -4116,7 +4116,7 @@ export interface components {
             headers?: {
                 [key: string]: string;
             } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log tells what was left out. */
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
             tags?: components["schemas"]["Tag"][] | null;
             /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
             category?: string | null;
@@ -5003,7 +5003,7 @@ export interface operations {
             query?: {
                 /** @description What to do if a record is rejected. `permissive`: carry out the others. `strict`: change nothing. */
                 mode?: "strict" | "permissive";
-                /** @description Only check the records and say what would become of each; nothing is stored, and no limit is counted. `log` is that of the present message. Which providers would get a mail tells the dry run of a batch. */
+                /** @description Only check the records and say what each would do; nothing is stored, and no limit is counted. `log` is that of the present message. The providers that would get a mail are in the dry run of a batch. */
                 dry_run?: boolean;
             };
             header?: never;
@@ -5017,7 +5017,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What became of each record. */
+            /** @description The result of each record. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
