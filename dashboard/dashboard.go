@@ -130,7 +130,7 @@ func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 // Nothing else changes.
 func (d *Dashboard) SetGitHub(g login.GitHub) { d.accounts.SetGitHub(g) }
 
-// SetVerified tells whether a webhook key of a provider is configured, after a change.
+// SetVerified records whether a webhook key of a provider is configured, after a change.
 func (d *Dashboard) SetVerified(provider string, verified bool) {
 	d.web.Providers.SetVerified(provider, verified)
 }
