@@ -25,7 +25,7 @@ func TestOverviewHour(t *testing.T) {
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 4 })
 	b := f.byLink(login.LocalUser()) // the pages keep what they read for a while
 	page := b.get("/").text
-	require.Contains(t, textOf(page), "Last hour by minute · by provider sent 13 delivered 6 failed 5 ")
+	require.Contains(t, textOf(page), "Last hour at the providers, by minute · by provider sent 13 delivered 6 failed 5 ")
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
 	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
 
