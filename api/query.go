@@ -20,8 +20,6 @@ var flags = map[string]bool{"dry_run": true, "everyone": true, "rerouted": true,
 var parameters = map[string][]string{
 	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
 
-	"GET /v1/stats": {"by", "everyone", "from", "name", "to"},
-
 	"POST /v1/batches":      {"dry_run", "mode"},
 	"PUT /v1/messages":      {"dry_run", "mode"},
 	"PATCH /v1/batches/:id": {"dry_run"},

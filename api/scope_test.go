@@ -58,7 +58,6 @@ func TestScopes(t *testing.T) {
 		"GET /v1/updates",
 		"GET /v1/updates/counts",
 		"GET /v1/suppressions/export",
-		"GET /v1/stats",
 	}
 	operate := []string{
 		"POST /v1/users/bob/pause",

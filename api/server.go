@@ -132,7 +132,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/suppressions/export", s.exportSuppressions)
 	read.GET("/updates", s.listUpdates)
 	read.GET("/updates/counts", s.countUpdates)
-	read.GET("/stats", s.stats)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)

@@ -238,23 +238,27 @@ type Address struct {
 // Counts are numbers of recipients. Accepted is always the sum of Queued, Sent, Delivered,
 // Failed and Cancelled.
 type Counts struct {
-	Accepted  int64 `json:"accepted"`
-	Queued    int64 `json:"queued"`
+	Accepted int64 `json:"accepted"`
+	// Logs that wait here.
+	Queued int64 `json:"queued"`
+	// Logs that a provider accepted and has not reported on. `queued` and `sent` together have no final state.
 	Sent      int64 `json:"sent"`
 	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
-	// Unconfirmed counts successes through providers that report no deliveries.
+	// Successes at providers that do not report deliveries.
 	Unconfirmed int64 `json:"unconfirmed"`
-	// Rerouted counts recipients that were tried at more than one provider.
+	// Recipients that were tried at more than one provider.
 	Rerouted int64 `json:"rerouted"`
-	// PossibleDuplicates counts recipients that were sent to again while an outcome was unknown.
+	// Recipients that were tried again while an outcome was unknown.
 	PossibleDuplicates int64 `json:"possible_duplicates"`
-	// Doubled counts recipients that are known to have received the mail more than once.
-	Doubled       int64            `json:"doubled"`
+	// Recipients that are known to have got the mail more than once.
+	Doubled int64 `json:"doubled"`
+	// Failed recipients by reason.
 	FailedReasons map[string]int64 `json:"failed_reasons"`
-	// Events counts recipients about whom a provider reported an event of a kind.
-	Events    EventCounts               `json:"events"`
+	// Recipients about whom a provider reported an event of a kind, at least once.
+	Events EventCounts `json:"events"`
+	// Counts by provider.
 	Providers map[string]ProviderCounts `json:"providers"`
 }
 
@@ -284,13 +288,20 @@ type EventCounts struct {
 
 // ProviderCounts are numbers of recipients at one provider.
 type ProviderCounts struct {
-	Tried     int64 `json:"tried"`
+	// Recipients that were tried at this provider.
+	Tried int64 `json:"tried"`
+	// Recipients that the provider delivered to.
 	Delivered int64 `json:"delivered"`
-	Refused   int64 `json:"refused"`
-	Failed    int64 `json:"failed"`
-	Waiting   int64 `json:"waiting"`
-	Pending   int64 `json:"pending"`
-	Unknown   int64 `json:"unknown"`
+	// Recipients that the provider refused in their last attempt at it.
+	Refused int64 `json:"refused"`
+	// Recipients that the provider accepted and could not deliver to.
+	Failed int64 `json:"failed"`
+	// Recipients that the provider accepted and that have no final event yet.
+	Waiting int64 `json:"waiting"`
+	// Recipients of calls without an answer yet: the calls run, or their worker stopped.
+	Pending int64 `json:"pending"`
+	// Recipients whose outcome at the provider is unknown.
+	Unknown int64 `json:"unknown"`
 }
 
 // CreateBatch sends a mail to many recipients. The server stores the whole batch before it answers. After an error with

@@ -472,6 +472,16 @@ func (c *Client) ListRequests(
 	return list[Request](ctx, c, l, o)
 }
 
+// GetStats is GET /v1/stats: get your counts by day.
+//
+// A recipient is counted on the UTC day on which its batch was accepted. Needs the scope `read`.
+func (c *Client) GetStats(
+	ctx context.Context, from string, to string, by string, name string, options ...CallOption,
+) (out Stats, err error) {
+	err = c.send(ctx, http.MethodGet, route("stats"), nil, &out, with(options, map[string]string{"from": from, "to": to, "by": by, "name": name}))
+	return out, err
+}
+
 // ListSuppressions is GET /v1/suppressions: list the suppressed addresses.
 //
 // The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order

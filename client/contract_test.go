@@ -64,6 +64,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Address":           client.Address{},
 		"Batch":             client.Batch{},
 		"Counts":            client.Counts{},
+		"ProviderCounts":    client.ProviderCounts{},
 		"DryRun":            client.Plan{},
 		"FieldError":        client.FieldError{},
 		"UpdatePost":        client.Event{},
@@ -95,8 +96,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 	batch := properties(schemas["NewBatch"].Value)
 	delete(batch, "body")
 	require.Equal(t, batch, members(reflect.TypeFor[client.NewBatch]()))
-	counts := schemas["CountFields"].Value.Properties["providers"].Value.AdditionalProperties.Schema.Value
-	require.Equal(t, properties(counts), members(reflect.TypeFor[client.ProviderCounts]()))
 }
 
 // recorder is a server that checks requests against the description and answers with an empty object.
@@ -176,6 +175,8 @@ func example(s *openapi3.Schema, all bool) any {
 		return true
 	case s.Type.Is("integer"), s.Type.Is("number"):
 		return 2
+	case s.Format == "date":
+		return "2026-01-31"
 	case s.Format == "date-time":
 		return "2099-01-02T03:04:05Z"
 	case s.Type.Is("string"):
@@ -204,7 +205,7 @@ func arguments(t *testing.T, o *openapi3.Operation, method reflect.Type, all boo
 		case p.Value.In == "header", p.Value.Name == "cursor", p.Value.Name == "limit", s.Type.Is("boolean"):
 		case !all && !p.Value.Required:
 			values = append(values, nil)
-		case len(s.Enum) == 0 && s.Type.Is("string"):
+		case len(s.Enum) == 0 && s.Format == "" && s.Type.Is("string"):
 			values = append(values, p.Value.Name+" with/slash")
 		default:
 			values = append(values, example(s, all))
@@ -326,10 +327,6 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Preview(ctx, client.NewPreview{Template: "welcome", To: &batch.To[0]})))
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
-	require.NoError(
-		t,
-		err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})),
-	)
 	require.NoError(t, err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Events: []string{client.AllTypes}})))
 	require.NoError(t, err(c.NoticePage(ctx, client.NoticeOptions{Types: []string{client.FailoverEnded}})))
 	require.NoError(

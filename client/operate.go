@@ -4,73 +4,54 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"time"
 )
 
 // Stats are sums per day. A recipient counts on the UTC day on which its batch was accepted.
 type Stats struct {
-	From     string      `json:"from"`
-	To       string      `json:"to"`
-	TimeZone string      `json:"time_zone"`
+	From     string      `json:"from" format:"date"`
+	To       string      `json:"to" format:"date"`
+	TimeZone string      `json:"time_zone" enum:"UTC"`
 	Days     []DayCounts `json:"days"`
 	Totals   Counts      `json:"totals"`
-	// Groups are the counts of all days by what StatsBy named, most mail first.
+	// With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. With `by=provider`
+	// a mail counts for the provider that decided its state, or else for the newest one that was tried, and for none if
+	// none was. Its events count for the provider that reported them. `rerouted` are the mails that were tried there and
+	// count for another provider, so that `tried` in `providers`, which has that provider only, is `accepted` and
+	// `rerouted` together.
 	Groups []GroupCounts `json:"groups,omitempty"`
-	// MoreGroups reports that there are groups that are not counted apart.
+	// There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender
+	// and template, and then by tag, each in the order of their names.
 	MoreGroups bool `json:"more_groups,omitempty"`
 }
 
-// GroupCounts are the counts of mail with the same provider, category, sender, template or tag. A mail counts for the
-// provider that it ended at or is at, and its events for those that reported them; Rerouted of a provider are the mails
-// that were tried there and count for another one.
+// GroupCounts are the counts of mail with the same provider, category, sender, template or tag.
 type GroupCounts struct {
 	Name string `json:"name"`
 	Counts
 	Rates Rates `json:"rates"`
 }
 
-// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as delivered or failed, the
-// others of what was delivered.
+// Rates are shares of mail, from 0 to 1. A share of nothing is 0.
 type Rates struct {
-	Delivered    float64 `json:"delivered"`
-	Bounced      float64 `json:"bounced"`
-	Complained   float64 `json:"complained"`
+	// Of the mail that ended as delivered or failed.
+	Delivered float64 `json:"delivered"`
+	// Of the mail that ended: failed because the mailbox does not exist.
+	Bounced float64 `json:"bounced"`
+	// Of the mail that was delivered.
+	Complained float64 `json:"complained"`
+	// Of the mail that was delivered.
 	Unsubscribed float64 `json:"unsubscribed"`
-	Opened       float64 `json:"opened"`
-	Clicked      float64 `json:"clicked"`
-}
-
-// StatsQuery says which stats are wanted.
-type StatsQuery struct {
-	// From and To are days, both included. A zero To is today, and a zero From is 29 days before To.
-	From, To time.Time
-	// By is provider, category, sender, template or tag: what to count apart. With Name, which is one of those, days and
-	// totals count only its mail.
-	By, Name string
+	// Of the mail that was delivered.
+	Opened float64 `json:"opened"`
+	// Of the mail that was delivered.
+	Clicked float64 `json:"clicked"`
 }
 
 // DayCounts are the counts of one day.
 type DayCounts struct {
-	Date string `json:"date"`
+	Date string `json:"date" format:"date"`
 	Counts
-}
-
-// Stats returns the caller's sums of at most 400 days.
-func (c *Client) Stats(ctx context.Context, q StatsQuery, options ...CallOption) (Stats, error) {
-	query := url.Values{}
-	for name, day := range map[string]time.Time{"from": q.From, "to": q.To} {
-		if !day.IsZero() {
-			query.Set(name, day.UTC().Format(time.DateOnly))
-		}
-	}
-	for name, value := range map[string]string{"by": q.By, "name": q.Name} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	var out Stats
-	return out, c.get(ctx, route("stats"), query, &out, options)
 }
 
 // Limits are the limits of a user or an API key, and how much of them is used.

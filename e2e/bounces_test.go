@@ -44,7 +44,7 @@ func TestBouncingBatchIsStopped(t *testing.T) {
 		require.EqualValues(t, n/5, done.Counts.FailedReasons[string(models.MailboxInvalid)], "%+v", done.Counts)
 		require.False(t, done.Stopped, "it was stopped again")
 		r.statsAgree(id)
-		stats, err := r.client.Stats(t.Context(), client.StatsQuery{By: "sender"})
+		stats, err := r.client.GetStats(t.Context(), "", "", "sender", "")
 		require.NoError(t, err)
 		require.Equal(t, "demo.test", stats.Groups[0].Name)
 		require.Equal(t, stats.Totals, stats.Groups[0].Counts)

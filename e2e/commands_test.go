@@ -126,7 +126,7 @@ func TestKeyOptions(t *testing.T) {
 	require.Contains(t, r.command("key", "list", "ann"), "127.0.0.1/32")
 	r.start(r.addr, nil, "serve")
 	list := func(key string) (status client.Response) {
-		_, _ = r.clientWith(key).Stats(t.Context(), client.StatsQuery{}, client.Into(&status))
+		_, _ = r.clientWith(key).GetStats(t.Context(), "", "", "", "", client.Into(&status))
 		return status
 	}
 	require.Equal(t, http.StatusOK, list(reader).Status)

@@ -362,7 +362,7 @@ func (r *rig) statsAgree(ids ...models.ID) {
 	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); {
 		want = r.recount(ids)
 		for range 30 {
-			stats, err := r.client.Stats(context.Background(), client.StatsQuery{})
+			stats, err := r.client.GetStats(context.Background(), "", "", "", "")
 			require.NoError(r.t, err)
 			if got = stats.Totals; sameStates(&got, &want) {
 				return

@@ -372,6 +372,7 @@ func Operations(s *Service) []operation.Operation {
 		suppressions.Operations(s.Suppressions),
 		people.Operations(s.People, s.Limits),
 		audit.Operations(s.Audit),
+		stats.Operations(s.Stats),
 		erase.Operations(s.Erasures),
 	)
 }

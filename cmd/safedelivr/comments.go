@@ -100,5 +100,9 @@ var comments = map[string]string{
 	"span.To":                           "Only mail that was accepted before this time.",
 	"suppressionRemoval.Why":            "Reason for the audit trail.",
 	"suppressionSearch.Part":            "Only addresses that have this part.",
+	"wanted.By":                         "Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too.",
+	"wanted.From":                       "First day. Default: 29 days before `to`.",
+	"wanted.Name":                       "With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag.",
+	"wanted.To":                         "Last day. Default: today. The range may have at most 400 days.",
 	"whose.Installation":                "`true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another.",
 }

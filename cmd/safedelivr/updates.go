@@ -132,14 +132,6 @@ func words(texts ...string) (out string) {
 	return out
 }
 
-// getStats is described in api/openapi.base.yaml.
-var getStats = operation.Declared[struct {
-	By   string `query:"by"`
-	From string `query:"from"`
-	Name string `query:"name"`
-	To   string `query:"to"`
-}, client.Stats](operation.Operation{Name: "getStats", Route: "GET /v1/stats"})
-
 // statsCommand counts mail by day or by group.
 func statsCommand(c *cli) *cobra.Command {
 	var user string

@@ -397,7 +397,7 @@ func (r *rig) post(body io.Reader) (models.ID, error) {
 
 // totals returns the sums of all days of the user.
 func (r *rig) totals() (client.Counts, error) {
-	stats, err := r.client.Stats(r.b.ctx, client.StatsQuery{})
+	stats, err := r.client.GetStats(r.b.ctx, "", "", "", "")
 	return stats.Totals, err
 }
 

@@ -136,8 +136,8 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 			return err
 		}
 	}
-	day := d.batch.Time()
-	stats, err := d.client.Stats(ctx, client.StatsQuery{From: day, To: day})
+	day := d.batch.Time().UTC().Format(time.DateOnly)
+	stats, err := d.client.GetStats(ctx, day, day, "", "")
 	if err != nil {
 		return err
 	}

@@ -234,7 +234,7 @@ func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 	var got client.Stats
 	tomorrow := time.Now().AddDate(0, 0, 1) // for a clock that is ahead
 	err := poll(ctx, d.bound(patience), "days agree with logs", func() (_ bool, err error) {
-		got, err = d.client.Stats(ctx, client.StatsQuery{To: tomorrow, By: "tag"})
+		got, err = d.client.GetStats(ctx, "", tomorrow.UTC().Format(time.DateOnly), "tag", "")
 		return err == nil && sameEnds(&got.Totals, want) && balanced(&got.Totals) &&
 			len(got.Groups) == 1 && sameEnds(&got.Groups[0].Counts, want), err
 	})

@@ -31,6 +31,7 @@ type None struct{}
 const (
 	TagControl   = "control"
 	TagOperation = "operation"
+	TagStats     = "stats"
 
 	ResultOfCommand = "The result of the command."
 )

@@ -159,7 +159,7 @@ func limitOperations(s *Limits) []operation.Operation {
 	)
 	return []operation.Operation{
 		operation.Reading(operation.Operation{
-			Name: "getUsage", Route: "GET /v1/usage", Tag: "stats", Scope: models.ScopeRead,
+			Name: "getUsage", Route: "GET /v1/usage", Tag: operation.TagStats, Scope: models.ScopeRead,
 			Title: "Get your limits and how much of them is used", Returns: "The limits.",
 			Text: "The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers " +
 				"`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.",

@@ -232,26 +232,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/stats": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get your counts by day
-         * @description A recipient is counted on the UTC day on which its batch was accepted. Needs the scope `read`.
-         */
-        get: operations["getStats"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/users/{id}/defaults": {
         parameters: {
             query?: never;
@@ -1308,6 +1288,26 @@ export interface paths {
          * @description The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`. Needs the scope `read`.
          */
         get: operations["listRequests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get your counts by day
+         * @description A recipient is counted on the UTC day on which its batch was accepted. Needs the scope `read`.
+         */
+        get: operations["getStats"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2524,6 +2524,34 @@ export interface components {
             /** @description `false` if the command was already in effect. */
             changed: boolean;
         };
+        Counts: {
+            accepted: number;
+            /** @description Logs that wait here. */
+            queued: number;
+            /** @description Logs that a provider accepted and has not reported on. `queued` and `sent` together have no final state. */
+            sent: number;
+            delivered: number;
+            failed: number;
+            cancelled: number;
+            /** @description Successes at providers that do not report deliveries. */
+            unconfirmed: number;
+            /** @description Recipients that were tried at more than one provider. */
+            rerouted: number;
+            /** @description Recipients that were tried again while an outcome was unknown. */
+            possible_duplicates: number;
+            /** @description Recipients that are known to have got the mail more than once. */
+            doubled: number;
+            /** @description Failed recipients by reason. */
+            failed_reasons: {
+                [key: string]: number;
+            };
+            /** @description Recipients about whom a provider reported an event of a kind, at least once. */
+            events: components["schemas"]["EventCounts"];
+            /** @description Counts by provider. */
+            providers: {
+                [key: string]: components["schemas"]["ProviderCounts"];
+            };
+        };
         CreatedKey: {
             id: string;
             /** @description How the secret begins: `sd_`, the ID and `_`. */
@@ -2555,6 +2583,36 @@ export interface components {
             networks?: string[];
             /** @description What requests send. No later answer has it. */
             secret: string;
+        };
+        DayCounts: {
+            /** Format: date */
+            date: string;
+            accepted: number;
+            /** @description Logs that wait here. */
+            queued: number;
+            /** @description Logs that a provider accepted and has not reported on. `queued` and `sent` together have no final state. */
+            sent: number;
+            delivered: number;
+            failed: number;
+            cancelled: number;
+            /** @description Successes at providers that do not report deliveries. */
+            unconfirmed: number;
+            /** @description Recipients that were tried at more than one provider. */
+            rerouted: number;
+            /** @description Recipients that were tried again while an outcome was unknown. */
+            possible_duplicates: number;
+            /** @description Recipients that are known to have got the mail more than once. */
+            doubled: number;
+            /** @description Failed recipients by reason. */
+            failed_reasons: {
+                [key: string]: number;
+            };
+            /** @description Recipients about whom a provider reported an event of a kind, at least once. */
+            events: components["schemas"]["EventCounts"];
+            /** @description Counts by provider. */
+            providers: {
+                [key: string]: components["schemas"]["ProviderCounts"];
+            };
         };
         Defaults: {
             /** @description ID of the user. */
@@ -2733,6 +2791,44 @@ export interface components {
             posts: number;
             /** @description Damaged batches: the address may be in them. */
             unreadable: number;
+        };
+        EventCounts: {
+            deferred: number;
+            bounced: number;
+            complained: number;
+            unsubscribed: number;
+            opened: number;
+            clicked: number;
+        };
+        GroupCounts: {
+            name: string;
+            accepted: number;
+            /** @description Logs that wait here. */
+            queued: number;
+            /** @description Logs that a provider accepted and has not reported on. `queued` and `sent` together have no final state. */
+            sent: number;
+            delivered: number;
+            failed: number;
+            cancelled: number;
+            /** @description Successes at providers that do not report deliveries. */
+            unconfirmed: number;
+            /** @description Recipients that were tried at more than one provider. */
+            rerouted: number;
+            /** @description Recipients that were tried again while an outcome was unknown. */
+            possible_duplicates: number;
+            /** @description Recipients that are known to have got the mail more than once. */
+            doubled: number;
+            /** @description Failed recipients by reason. */
+            failed_reasons: {
+                [key: string]: number;
+            };
+            /** @description Recipients about whom a provider reported an event of a kind, at least once. */
+            events: components["schemas"]["EventCounts"];
+            /** @description Counts by provider. */
+            providers: {
+                [key: string]: components["schemas"]["ProviderCounts"];
+            };
+            rates: components["schemas"]["Rates"];
         };
         Health: {
             /**
@@ -3132,6 +3228,22 @@ export interface components {
             /** @description How Safedelivr reads the suppression lists of the provider itself. Absent if its kind keeps none. */
             lists?: components["schemas"]["ListsRead"];
         };
+        ProviderCounts: {
+            /** @description Recipients that were tried at this provider. */
+            tried: number;
+            /** @description Recipients that the provider delivered to. */
+            delivered: number;
+            /** @description Recipients that the provider refused in their last attempt at it. */
+            refused: number;
+            /** @description Recipients that the provider accepted and could not deliver to. */
+            failed: number;
+            /** @description Recipients that the provider accepted and that have no final event yet. */
+            waiting: number;
+            /** @description Recipients of calls without an answer yet: the calls run, or their worker stopped. */
+            pending: number;
+            /** @description Recipients whose outcome at the provider is unknown. */
+            unknown: number;
+        };
         ProviderHistory: {
             provider: string;
             totals: components["schemas"]["HistoryCounts"];
@@ -3184,6 +3296,20 @@ export interface components {
         };
         QueueList: {
             queues: components["schemas"]["Queue"][];
+        };
+        Rates: {
+            /** @description Of the mail that ended as delivered or failed. */
+            delivered: number;
+            /** @description Of the mail that ended: failed because the mailbox does not exist. */
+            bounced: number;
+            /** @description Of the mail that was delivered. */
+            complained: number;
+            /** @description Of the mail that was delivered. */
+            unsubscribed: number;
+            /** @description Of the mail that was delivered. */
+            opened: number;
+            /** @description Of the mail that was delivered. */
+            clicked: number;
         };
         Reason: {
             /** @description Reason for the audit trail, in one line. */
@@ -3289,6 +3415,20 @@ export interface components {
             senders?: string[];
             /** @description Reason for the audit trail. */
             why?: string;
+        };
+        Stats: {
+            /** Format: date */
+            from: string;
+            /** Format: date */
+            to: string;
+            /** @enum {string} */
+            time_zone: "UTC";
+            days: components["schemas"]["DayCounts"][];
+            totals: components["schemas"]["Counts"];
+            /** @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. With `by=provider` a mail counts for the provider that decided its state, or else for the newest one that was tried, and for none if none was. Its events count for the provider that reported them. `rerouted` are the mails that were tried there and count for another provider, so that `tried` in `providers`, which has that provider only, is `accepted` and `rerouted` together. */
+            groups?: components["schemas"]["GroupCounts"][];
+            /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender and template, and then by tag, each in the order of their names. */
+            more_groups?: boolean;
         };
         Suppression: {
             /** @description In lower case. Empty if the address was erased; it stays suppressed. */
@@ -4357,73 +4497,6 @@ export interface components {
             time_zone: string;
             strict?: boolean;
         };
-        Counts: components["schemas"]["CountFields"];
-        /** @description Counts of recipients. `accepted` is always the sum of `queued`, `sent`, `delivered`, `failed` and `cancelled`. */
-        CountFields: {
-            accepted: number;
-            /** @description Logs that wait here. */
-            queued: number;
-            /** @description Logs that a provider accepted and has not reported on. `queued` and `sent` together are the logs without a final state. */
-            sent: number;
-            delivered: number;
-            failed: number;
-            cancelled: number;
-            /** @description Successes at providers that do not report deliveries. */
-            unconfirmed: number;
-            /** @description Recipients that were tried at more than one provider. */
-            rerouted: number;
-            /** @description Recipients that were tried again while an outcome was unknown. */
-            possible_duplicates: number;
-            /** @description Recipients that are known to have got the mail more than once. */
-            doubled: number;
-            /** @description Failed recipients by reason. */
-            failed_reasons: {
-                [key: string]: number;
-            };
-            /** @description Recipients about whom a provider reported an event of this kind, at least once. A recipient may have bounced at one provider and got the mail from another. */
-            events: {
-                deferred: number;
-                bounced: number;
-                complained: number;
-                unsubscribed: number;
-                opened: number;
-                clicked: number;
-            };
-            /** @description Counts by provider. */
-            providers: {
-                [key: string]: {
-                    /** @description Recipients that were tried at this provider. */
-                    tried: number;
-                    /** @description Recipients that the provider delivered to. */
-                    delivered: number;
-                    /** @description Recipients that the provider refused in their last attempt at it. */
-                    refused: number;
-                    /** @description Recipients that the provider accepted and could not deliver to. */
-                    failed: number;
-                    /** @description Recipients that the provider accepted and that have no final event yet. */
-                    waiting: number;
-                    /** @description Recipients of calls without an answer yet: the calls run, or their worker stopped. */
-                    pending: number;
-                    /** @description Recipients whose outcome at the provider is unknown. */
-                    unknown: number;
-                };
-            };
-        };
-        /** @description Shares, from 0 to 1. A share of nothing is 0. */
-        Rates: {
-            /** @description Of the mail that ended as delivered or failed. */
-            delivered: number;
-            /** @description Of the mail that ended: failed because the mailbox does not exist. */
-            bounced: number;
-            /** @description Of the mail that was delivered. */
-            complained: number;
-            /** @description Of the mail that was delivered. */
-            unsubscribed: number;
-            /** @description Of the mail that was delivered. */
-            opened: number;
-            /** @description Of the mail that was delivered. */
-            clicked: number;
-        };
         LogFields: {
             id: components["schemas"]["BatchId"];
             /** @description Empty if the address was erased. */
@@ -5194,70 +5267,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getStats: {
-        parameters: {
-            query?: {
-                /** @description First day. Default: 29 days before `to`. */
-                from?: string;
-                /** @description Last day. Default: today. The range may have at most 400 days. */
-                to?: string;
-                /** @description Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too. */
-                by?: "provider" | "category" | "sender" | "template" | "tag";
-                /** @description With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag. */
-                name?: string;
-                /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["Everyone"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The counts of each day in the range, and their totals. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        /** Format: date */
-                        from: string;
-                        /** Format: date */
-                        to: string;
-                        /** @constant */
-                        time_zone: "UTC";
-                        days: ({
-                            /** Format: date */
-                            date: string;
-                        } & components["schemas"]["CountFields"])[];
-                        totals: components["schemas"]["Counts"];
-                        /**
-                         * @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups.
-                         *
-                         *     With `by=provider` a mail counts for the provider that decided its state, or else for the newest one
-                         *     that was tried, and for none if none was. Its events count for the provider that reported them.
-                         *     `rerouted` are the mails that were tried there and count for another provider, so that `tried` in
-                         *     `providers`, which has that provider only, is `accepted` and `rerouted` together.
-                         */
-                        groups?: ({
-                            name: string;
-                            rates: components["schemas"]["Rates"];
-                        } & components["schemas"]["CountFields"])[];
-                        /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender and template, and then by tag, each in the order of their names. */
-                        more_groups?: boolean;
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7505,6 +7514,44 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getStats: {
+        parameters: {
+            query?: {
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+                /** @description First day. Default: 29 days before `to`. */
+                from?: string;
+                /** @description Last day. Default: today. The range may have at most 400 days. */
+                to?: string;
+                /** @description Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too. */
+                by?: "provider" | "category" | "sender" | "template" | "tag";
+                /** @description With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag. */
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts of each day in the range, and their totals. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -116,6 +116,15 @@ class Erasure(TypedDict, closed=True):
     unreadable: int
 
 
+class EventCounts(TypedDict, closed=True):
+    deferred: int
+    bounced: int
+    complained: int
+    unsubscribed: int
+    opened: int
+    clicked: int
+
+
 class Health(TypedDict, closed=True):
     state: Literal['healthy', 'failing', 'draining', 'probation', 'probing', 'suspended', 'offline']
     source: NotRequired[Literal['calls', 'rejected', 'retry_after', 'silence', 'operator']]
@@ -247,6 +256,16 @@ class PreviewWarning(TypedDict, closed=True):
     detail: str
 
 
+class ProviderCounts(TypedDict, closed=True):
+    tried: int
+    delivered: int
+    refused: int
+    failed: int
+    waiting: int
+    pending: int
+    unknown: int
+
+
 class ProviderHistory(TypedDict, closed=True):
     provider: str
     totals: HistoryCounts
@@ -255,6 +274,15 @@ class ProviderHistory(TypedDict, closed=True):
 
 class PublishedVersion(TypedDict, closed=True):
     version: int
+
+
+class Rates(TypedDict, closed=True):
+    delivered: float
+    bounced: float
+    complained: float
+    unsubscribed: float
+    opened: float
+    clicked: float
 
 
 class Reason(TypedDict, closed=True):
@@ -655,62 +683,6 @@ SendWindow = TypedDict(
 )
 
 
-class Events(TypedDict, closed=True):
-    """
-    Recipients about whom a provider reported an event of this kind, at least once. A recipient may have bounced at one provider and got the mail from another.
-    """
-
-    deferred: int
-    bounced: int
-    complained: int
-    unsubscribed: int
-    opened: int
-    clicked: int
-
-
-class Providers(TypedDict, closed=True):
-    tried: int
-    delivered: int
-    refused: int
-    failed: int
-    waiting: int
-    pending: int
-    unknown: int
-
-
-class CountFields(TypedDict):
-    """
-    Counts of recipients. `accepted` is always the sum of `queued`, `sent`, `delivered`, `failed` and `cancelled`.
-    """
-
-    accepted: int
-    queued: int
-    sent: int
-    delivered: int
-    failed: int
-    cancelled: int
-    unconfirmed: int
-    rerouted: int
-    possible_duplicates: int
-    doubled: int
-    failed_reasons: dict[str, int]
-    events: Events
-    providers: dict[str, Providers]
-
-
-class Rates(TypedDict, closed=True):
-    """
-    Shares, from 0 to 1. A share of nothing is 0.
-    """
-
-    delivered: float
-    bounced: float
-    complained: float
-    unsubscribed: float
-    opened: float
-    clicked: float
-
-
 class Wait(TypedDict, closed=True):
     """
     What queued mail waits for.
@@ -812,6 +784,39 @@ class ControlResult(TypedDict, closed=True):
     changed: bool
 
 
+class Counts(TypedDict, closed=True):
+    accepted: int
+    queued: int
+    sent: int
+    delivered: int
+    failed: int
+    cancelled: int
+    unconfirmed: int
+    rerouted: int
+    possible_duplicates: int
+    doubled: int
+    failed_reasons: dict[str, int]
+    events: EventCounts
+    providers: dict[str, ProviderCounts]
+
+
+class DayCounts(TypedDict, closed=True):
+    date: str
+    accepted: int
+    queued: int
+    sent: int
+    delivered: int
+    failed: int
+    cancelled: int
+    unconfirmed: int
+    rerouted: int
+    possible_duplicates: int
+    doubled: int
+    failed_reasons: dict[str, int]
+    events: EventCounts
+    providers: dict[str, ProviderCounts]
+
+
 class Defaults(TypedDict, closed=True):
     user: str
     time_zone: NotRequired[str]
@@ -821,6 +826,24 @@ class Defaults(TypedDict, closed=True):
 class DefaultsSet(TypedDict, closed=True):
     time_zone: NotRequired[str]
     send_window: NotRequired[SendWindow]
+
+
+class GroupCounts(TypedDict, closed=True):
+    name: str
+    accepted: int
+    queued: int
+    sent: int
+    delivered: int
+    failed: int
+    cancelled: int
+    unconfirmed: int
+    rerouted: int
+    possible_duplicates: int
+    doubled: int
+    failed_reasons: dict[str, int]
+    events: EventCounts
+    providers: dict[str, ProviderCounts]
+    rates: Rates
 
 
 History = TypedDict(
@@ -973,6 +996,21 @@ class RequestPage(TypedDict, closed=True):
     key: str
     requests: list[Request]
     next_cursor: str
+
+
+Stats = TypedDict(
+    'Stats',
+    {
+        'from': str,
+        'to': str,
+        'time_zone': Literal['UTC'],
+        'days': list[DayCounts],
+        'totals': Counts,
+        'groups': NotRequired[list[GroupCounts]],
+        'more_groups': NotRequired[bool],
+    },
+    closed=True,
+)
 
 
 class Suppression(TypedDict, closed=True):
@@ -1198,8 +1236,49 @@ class Accepted(TypedDict, closed=True):
     own_times: NotRequired[OwnTimes]
 
 
-class Counts(CountFields):
-    pass
+Batch = TypedDict(
+    'Batch',
+    {
+        'id': BatchId,
+        'user': NotRequired[str],
+        'state': BatchState,
+        'stopped': NotRequired[bool],
+        'stopped_by': NotRequired[str],
+        'stopped_at': NotRequired[str],
+        'stopped_why': NotRequired[str],
+        'cancelled': NotRequired[bool],
+        'cancelled_by': NotRequired[str],
+        'cancelled_at': NotRequired[str],
+        'cancelled_why': NotRequired[str],
+        'waits': NotRequired[Wait],
+        'subject': str,
+        'rendered_subject': NotRequired[str],
+        'from': Address,
+        'reply_to': NotRequired[list[Address]],
+        'tags': NotRequired[list[Tag]],
+        'attachments': NotRequired[list[Attachment]],
+        'template': NotRequired[TemplateUse],
+        'category': NotRequired[str],
+        'metadata': NotRequired[Metadata],
+        'lane': NotRequired[Lane],
+        'lane_limit': NotRequired[LimitName],
+        'on_unknown': NotRequired[OnUnknown],
+        'providers': NotRequired[list[str]],
+        'recipients': int,
+        'duplicates': int,
+        'cc': NotRequired[int],
+        'bcc': NotRequired[int],
+        'rejected': NotRequired[Rejected],
+        'counts': Counts,
+        'created_at': str,
+        'deliver_at': NotRequired[str],
+        'due_at': NotRequired[str],
+        'send_window': NotRequired[SendWindow],
+        'expires_at': NotRequired[str],
+        'own_times': NotRequired[OwnTimes],
+    },
+    closed=True,
+)
 
 
 class LogFields(TypedDict):
@@ -1252,6 +1331,10 @@ class Problem(TypedDict, closed=True):
     position: NotRequired[int]
     errors: NotRequired[list[FieldError]]
     errors_total: NotRequired[int]
+
+
+class BatchPage(PageFields):
+    batches: list[Batch]
 
 
 class LogPage(PageFields):
@@ -1455,52 +1538,3 @@ class Message(TypedDict, closed=True):
     id: str
     log: Log
     history: list[MessageVersion]
-
-
-Batch = TypedDict(
-    'Batch',
-    {
-        'id': BatchId,
-        'user': NotRequired[str],
-        'state': BatchState,
-        'stopped': NotRequired[bool],
-        'stopped_by': NotRequired[str],
-        'stopped_at': NotRequired[str],
-        'stopped_why': NotRequired[str],
-        'cancelled': NotRequired[bool],
-        'cancelled_by': NotRequired[str],
-        'cancelled_at': NotRequired[str],
-        'cancelled_why': NotRequired[str],
-        'waits': NotRequired[Wait],
-        'subject': str,
-        'rendered_subject': NotRequired[str],
-        'from': Address,
-        'reply_to': NotRequired[list[Address]],
-        'tags': NotRequired[list[Tag]],
-        'attachments': NotRequired[list[Attachment]],
-        'template': NotRequired[TemplateUse],
-        'category': NotRequired[str],
-        'metadata': NotRequired[Metadata],
-        'lane': NotRequired[Lane],
-        'lane_limit': NotRequired[LimitName],
-        'on_unknown': NotRequired[OnUnknown],
-        'providers': NotRequired[list[str]],
-        'recipients': int,
-        'duplicates': int,
-        'cc': NotRequired[int],
-        'bcc': NotRequired[int],
-        'rejected': NotRequired[Rejected],
-        'counts': Counts,
-        'created_at': str,
-        'deliver_at': NotRequired[str],
-        'due_at': NotRequired[str],
-        'send_window': NotRequired[SendWindow],
-        'expires_at': NotRequired[str],
-        'own_times': NotRequired[OwnTimes],
-    },
-    closed=True,
-)
-
-
-class BatchPage(PageFields):
-    batches: list[Batch]
