@@ -25,7 +25,7 @@ var shape = map[string]int{
 	"exported names of models":        439,
 	"exported names of service":       31,
 	longFunctions:                     21,
-	"thousands of lines, at most":     130, // of Go, and of the part of the OpenAPI document that is not generated
+	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
 const longFunctions = "functions of more than 60 lines"

@@ -111,12 +111,19 @@ func ratesOf(c *client.Counts) client.Rates {
 	}
 }
 
-// Query says which counts are wanted: of the days from From to To, both included. An empty To means today, and an empty
-// From means 29 days before To. By, if not empty, names a kind of group, and Name, if not empty, one of that kind: then
-// days and totals count only its mail. Minutes asks for the last hour of all mail by minute, too.
+// Query says which counts are wanted.
 type Query struct {
-	From, To, By, Name string
-	Minutes            bool
+	operation.Whose
+	// First day. Default: 29 days before `to`.
+	From string `query:"from" format:"date"`
+	// Last day. Default: today. The range may have at most 400 days.
+	To string `query:"to" format:"date"`
+	// Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too.
+	By string `query:"by" enum:"provider,category,sender,template,tag"`
+	// With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag.
+	Name string `query:"name"`
+
+	Minutes bool // count the last hour by minute, too; no parameter
 }
 
 // MaxDays is the number of days that one request may cover.

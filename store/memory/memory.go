@@ -61,15 +61,7 @@ func (e *engine) locked(ctx context.Context, f func(now time.Time) error) error 
 	return f(time.Now())
 }
 
-// at returns a partition for reading.
-func (e *engine) at(t *shapes.Table, part []byte) *partition {
-	if p := e.parts[place{t, string(part)}]; p != nil {
-		return p
-	}
-	return &partition{}
-}
-
-// of returns a partition for writing.
+// of returns a partition.
 func (e *engine) of(t *shapes.Table, part []byte) *partition {
 	p := e.parts[place{t, string(part)}]
 	if p == nil {
@@ -156,7 +148,7 @@ func (e *engine) Put(ctx context.Context, puts ...shapes.Put) error {
 		for i := range puts {
 			w := &puts[i]
 			if w.Table.Fenced {
-				if fence := e.at(w.Table, w.Part).get(nil, now); fence != nil && w.Version <= fence.Version {
+				if fence := e.of(w.Table, w.Part).get(nil, now); fence != nil && w.Version <= fence.Version {
 					continue
 				}
 			}
@@ -208,7 +200,7 @@ func (e *engine) Find(ctx context.Context, at ...shapes.Address) (out [][]shapes
 	err = e.locked(ctx, func(now time.Time) error {
 		out = make([][]shapes.Row, len(at))
 		for i := range at {
-			p := e.at(at[i].Table, at[i].Part)
+			p := e.of(at[i].Table, at[i].Part)
 			first, end := p.prefixed(at[i].Key)
 			for _, r := range p.rows[first:end] {
 				if !r.ended(now) {
@@ -244,14 +236,12 @@ func (p *partition) scan(r *shapes.Range, now time.Time) (out []shapes.Row) {
 }
 
 // Scan implements shapes.Engine.
-func (e *engine) Scan(
-	ctx context.Context, t *shapes.Table, part []byte, r shapes.Range,
-) (out []shapes.Row, err error) {
+func (e *engine) Scan(ctx context.Context, t *shapes.Table, part []byte, r shapes.Range) (out []shapes.Row, err error) {
 	if r.Limit <= 0 {
 		return nil, nil
 	}
 	err = e.locked(ctx, func(now time.Time) error {
-		out = e.at(t, part).scan(&r, now)
+		out = e.of(t, part).scan(&r, now)
 		return nil
 	})
 	return out, err
@@ -347,7 +337,7 @@ func (e *engine) Read(
 	ctx context.Context, t *shapes.Table, part []byte, after, limit int,
 ) (out []shapes.Entry, err error) {
 	err = e.locked(ctx, func(time.Time) error {
-		out = e.at(t, part).after(after, limit)
+		out = e.of(t, part).after(after, limit)
 		return nil
 	})
 	return out, err
@@ -358,7 +348,7 @@ func (e *engine) ReadWith(
 	ctx context.Context, log, rows *shapes.Table, part []byte, r shapes.Range,
 ) (es []shapes.Entry, out []shapes.Row, err error) {
 	err = e.locked(ctx, func(now time.Time) error {
-		p, of := e.at(log, part), e.at(rows, part)
+		p, of := e.of(log, part), e.of(rows, part)
 		es, r.Limit = p.after(0, len(p.entries)), len(of.rows)
 		out = of.scan(&r, now)
 		return nil
@@ -369,7 +359,7 @@ func (e *engine) ReadWith(
 // Last implements shapes.Engine.
 func (e *engine) Last(ctx context.Context, t *shapes.Table, part []byte) (last shapes.Entry, err error) {
 	err = e.locked(ctx, func(time.Time) error {
-		last = e.at(t, part).last()
+		last = e.of(t, part).last()
 		return nil
 	})
 	return last, err
