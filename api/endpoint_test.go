@@ -133,7 +133,7 @@ func TestEndpointSecret(t *testing.T) {
 	require.Len(t, e.Secrets, 2, "the oldest has ended")
 }
 
-// TestEndpointKeyPair: an endpoint whose posts are signed with a private key tells its public one, and no secret. It
+// TestEndpointKeyPair: an endpoint whose posts are signed with a private key shows its public one, and no secret. It
 // can be changed from a secret and back, and the old one is valid for a day.
 func TestEndpointKeyPair(t *testing.T) {
 	t.Parallel()

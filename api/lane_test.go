@@ -100,10 +100,10 @@ func TestUrgentMailIsLimited(t *testing.T) {
 	require.Empty(t, f.get("/v1/usage").Header.Get("RateLimit"), "nothing is refused")
 	f.serve(Config{}) // another process
 	f.inLane(models.Bulk, f.post(batchTo(1)))
-	var told struct{ Notices []models.Notice }
-	require.NoError(t, json.Unmarshal(f.operator().get("/v1/notices").Body, &told))
-	require.Len(t, told.Notices, 2, "each user's hour once")
-	require.Equal(t, models.UrgentRecipientsPerHour, told.Notices[0].Limit)
+	var found struct{ Notices []models.Notice }
+	require.NoError(t, json.Unmarshal(f.operator().get("/v1/notices").Body, &found))
+	require.Len(t, found.Notices, 2, "each user's hour once")
+	require.Equal(t, models.UrgentRecipientsPerHour, found.Notices[0].Limit)
 }
 
 // TestOnlyTheLaneChanges: mail that becomes bulk because of the limit stays what it was as urgent mail.

@@ -88,21 +88,21 @@ func TestQuotas(t *testing.T) {
 	f.serve(Config{}) // another process
 	require.Equal(t, "limit_reached", send(1).problem(t).Code)
 
-	var told struct {
+	var found struct {
 		Notices []models.Notice `json:"notices"`
 	}
-	require.NoError(t, json.Unmarshal(f.operator().get("/v1/notices").Body, &told))
-	require.Len(t, told.Notices, 2, "each user's hour once")
+	require.NoError(t, json.Unmarshal(f.operator().get("/v1/notices").Body, &found))
+	require.Len(t, found.Notices, 2, "each user's hour once")
 	for i, used := range []int64{10, 9} {
-		n := told.Notices[i]
+		n := found.Notices[i]
 		require.Equal(
 			t,
 			[]any{models.QuotaNear, models.RecipientsPerHour, used, int64(10)},
 			[]any{n.Kind, n.Limit, n.Count, n.Most},
 		)
 	}
-	require.Equal(t, f.user, told.Notices[0].User)
-	require.NotEqual(t, f.user, told.Notices[1].User)
+	require.Equal(t, f.user, found.Notices[0].User)
+	require.NotEqual(t, f.user, found.Notices[1].User)
 }
 
 // TestStoredBatches: a user has at most so many stored batches, whatever the process; what is refused says what to do.

@@ -65,7 +65,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestMalformedPlaceholder: the error quotes the text, tells its place and how to escape it.
+// TestMalformedPlaceholder: the error quotes the text, names its place and how to escape it.
 func TestMalformedPlaceholder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

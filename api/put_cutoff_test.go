@@ -220,7 +220,7 @@ func TestPutRace(t *testing.T) {
 	}
 }
 
-// TestPutAgainstDispatch: whoever is first in the ledger of a chunk, a request or a worker, one version of a message is
+// TestPutAgainstDispatch: a request or a worker may be first in the ledger of a chunk: one version of a message is
 // handed over.
 func TestPutAgainstDispatch(t *testing.T) {
 	t.Parallel()

@@ -251,7 +251,7 @@ func TestPutBadRecords(t *testing.T) {
 		" /id invalid_value rejected",
 		" /id required rejected", "  wrong_type rejected", "old /subject unknown_placeholder rejected", "fine /  accepted",
 	}
-	told := func(rs []changes.Result) (out []string) {
+	said := func(rs []changes.Result) (out []string) {
 		for _, r := range rs {
 			if r.Pointer == "" && r.Code == "" {
 				r.Pointer = "/"
@@ -260,13 +260,13 @@ func TestPutBadRecords(t *testing.T) {
 		}
 		return out
 	}
-	strict := told(putResults(t, f.put("?mode=strict", records...)))
+	strict := said(putResults(t, f.put("?mode=strict", records...)))
 	for i, w := range want {
 		w = strings.Replace(w, "/  accepted", " other_rejected rejected", 1)
 		require.Equal(t, w, strict[i])
 	}
 	require.Equal(t, map[string]int{"Old old@example.com": 1}, f.sendable())
-	require.Equal(t, want, told(f.changed(records...)))
+	require.Equal(t, want, said(f.changed(records...)))
 	require.Equal(
 		t,
 		map[string]int{"Old old@example.com": 1, "Hi ann@example.com": 1, "Hi 1 lou@example.com": 1},

@@ -42,7 +42,7 @@ func places(rs []models.Rejection) (out []string) {
 	return out
 }
 
-// TestPermissive: every kind of bad recipient is left out and told, in the order of the request, with the answer, its
+// TestPermissive: every kind of bad recipient is left out and listed, in the order of the request, with the answer, its
 // repeats, the batch, the list and a dry run. Strict mode refuses the same request with the same mistakes.
 func TestPermissive(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func (f *fixture) template(body string) {
 }
 
 // TestBatchFromTemplate: a batch is made from a template, wherever its name is in the
-// request. Its recipients have the values of the placeholders, and it tells the version.
+// request. Its recipients have the values of the placeholders, and it names the version.
 func TestBatchFromTemplate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -53,7 +53,7 @@ func (f *fed) accept(n int) models.ID {
 	return id
 }
 
-// end ends recipients of a batch of n, and tells it.
+// end ends recipients of a batch of n, and publishes it.
 func (f *fed) end(batch models.ID, n int, who ...int) {
 	f.Helper()
 	ctx := f.Context()
@@ -171,19 +171,19 @@ func TestUpdateEvents(t *testing.T) {
 		require.Equal(t, 1, u.Number)
 		require.Empty(t, u.Event)
 	}
-	type told struct {
+	type published struct {
 		models.State
 		models.EventKind
 		models.Reason
 		number int
 	}
-	var got []told
+	var got []published
 	for cursor := ""; len(got) < 6; {
 		p = f.read("events=all&limit=1%s", after(cursor))
 		u := p.Updates[0]
-		got, cursor = append(got, told{u.State, u.Event, u.Reason, u.Number}), p.Next
+		got, cursor = append(got, published{u.State, u.Event, u.Reason, u.Number}), p.Next
 	}
-	require.Equal(t, []told{
+	require.Equal(t, []published{
 		{"", models.Deferred, models.MailboxFull, 1},
 		{models.Success, "", models.Implied, 1},
 		{"", models.Opened, "", 2},

@@ -116,7 +116,7 @@ type Recipient struct {
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
-// OwnTimes tells of the recipients of a batch who have times of their own.
+// OwnTimes counts the recipients of a batch who have times of their own.
 type OwnTimes struct {
 	Recipients int `json:"recipients"`
 	// First and Last are when the first and the last recipient of the batch, with or without own times, may leave.
@@ -133,7 +133,7 @@ type Accepted struct {
 	Duplicates int `json:"duplicates"`
 	// Suppressed counts the recipients on a suppression list, whose logs have failed.
 	Suppressed int `json:"suppressed"`
-	// Rejected tells the recipients that were left out; nil without [Permissive].
+	// Rejected lists the recipients that were left out; nil without [Permissive].
 	Rejected *Rejected `json:"rejected,omitempty"`
 	Lane     Lane      `json:"lane"`
 	// LaneLimit is the limit that made the batch bulk although it would be urgent; empty: none did.

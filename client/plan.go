@@ -15,7 +15,7 @@ type Plan struct {
 	Duplicates int  `json:"duplicates"`
 	// Suppressed counts recipients on a suppression list.
 	Suppressed int `json:"suppressed"`
-	// Rejected tells the recipients that would be left out; nil without [Permissive].
+	// Rejected lists the recipients that would be left out; nil without [Permissive].
 	Rejected *Rejected `json:"rejected,omitempty"`
 	// Size is the number of bytes of subject, text, HTML and attachments.
 	Size      int64     `json:"size"`

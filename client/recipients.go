@@ -17,7 +17,7 @@ import (
 // Permissive lets a batch leave out the recipients with mistakes, instead of refusing it.
 func Permissive() CallOption { return func(c *call) { c.set("mode", "permissive") } }
 
-// Rejected tells the recipients of a request that were left out.
+// Rejected lists the recipients of a request that were left out.
 type Rejected struct {
 	Count int `json:"count"`
 	// First are up to 100 of them; [Client.Rejected] returns all.

@@ -69,7 +69,7 @@ func (f *rig) reroute(id models.ID, at time.Time) {
 	)
 }
 
-// TestOutageInWords: the page of a batch tells of an outage while it lasts, and for how long it
+// TestOutageInWords: the page of a batch names an outage while it lasts, and for how long it
 // lasted.
 func TestOutageInWords(t *testing.T) {
 	t.Parallel()
@@ -86,14 +86,14 @@ func TestOutageInWords(t *testing.T) {
 
 		calls := telemetry.FailedCalls{From: at, Known: at.Add(100 * time.Millisecond), Last: at.Add(time.Second), Calls: 4}
 		f.put(telemetry.WorkerReport, "w", telemetry.WorkerState{Started: at.Add(-time.Hour)})
-		told := func(c telemetry.FailedCalls, want string) {
+		shown := func(c telemetry.FailedCalls, want string) {
 			f.put(telemetry.FailedCallsReport, "w/1", telemetry.FailedCallsOf{"sg": {c}})
 			time.Sleep(time.Second)
 			require.Contains(t, textOf(b.get(path).text), want)
 		}
-		told(calls, "SendGrid (sg) has been failing since "+at.Format("15:04:05 UTC")+". "+counts)
+		shown(calls, "SendGrid (sg) has been failing since "+at.Format("15:04:05 UTC")+". "+counts)
 		calls.To = at.Add(2100 * time.Millisecond)
-		told(calls, "SendGrid (sg) was failing for 2.1 s. "+counts)
+		shown(calls, "SendGrid (sg) was failing for 2.1 s. "+counts)
 	})
 }
 

@@ -273,7 +273,7 @@ func listOf(n int) string {
 	return out
 }
 
-// TestPreviewIsBounded: a preview lists some of the placeholders without a value and tells that
+// TestPreviewIsBounded: a preview lists some of the placeholders without a value and says that
 // there are others. It shows what is not a placeholder, and the address as it will be sent.
 func TestPreviewIsBounded(t *testing.T) {
 	t.Parallel()

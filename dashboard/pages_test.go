@@ -351,7 +351,7 @@ func TestFirstPageSize(t *testing.T) {
 }
 
 // TestAttention: the overview begins with what needs attention, the gravest first, and says if
-// nothing does. Only operators are told of what only they can change.
+// nothing does. Only operators see what only they can change.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

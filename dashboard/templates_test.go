@@ -120,7 +120,7 @@ func TestTemplateHints(t *testing.T) {
 	require.Contains(t, preview, "No sample value for first. Recipients need one.")
 	require.NotContains(t, preview, `class="w"`)
 	require.NotContains(t, preview, "leads nowhere")
-	require.NotContains(t, preview, "Whoever sets the variable")
+	require.NotContains(t, preview, "The one who sets the variable")
 	page := b.post("/templates/news", form).text
 	for _, name := range []string{"name", "first", "city"} {
 		require.Contains(t, page, `id="value-`+name+`"`)

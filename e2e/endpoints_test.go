@@ -186,7 +186,7 @@ func (a *accepting) MaxWebhook() int64  { return 1 << 20 }
 func (a *accepting) Close()             {}
 
 // TestWakeThroughRabbitMQ: of two workers with connections of their own, one posts to an endpoint. It posts what the
-// other has told, too, although it would read the feed by itself only in an hour. The served product has no setting for
+// other has published, too, although it would read the feed by itself only in an hour. The served product has no setting for
 // that time, so the workers are built here, on one embedded store.
 func TestWakeThroughRabbitMQ(t *testing.T) {
 	t.Parallel()
@@ -231,7 +231,7 @@ func TestWakeThroughRabbitMQ(t *testing.T) {
 			require.NoError(t, broker.Close())
 		})
 	}
-	// send returns which worker has sent a batch, and thus tells its update.
+	// send returns which worker has sent a batch, and thus publishes its update.
 	send := func() (worker string, log models.ID) {
 		t.Helper()
 		b := models.Batch{

@@ -48,7 +48,7 @@ func (m *model) finish(t *rapid.T) {
 	// A mail that providers have refused for a while is tried again after five minutes.
 	for end := time.Now().Add(2 * testkit.Patience); ; time.Sleep(50 * time.Millisecond) { // between requests
 		if wrong = m.held(t); wrong == nil {
-			wrong = m.told(t)
+			wrong = m.published(t)
 		}
 		if wrong == nil {
 			break
@@ -97,9 +97,9 @@ func (m *model) held(t *rapid.T) error {
 	return nil
 }
 
-// told reads the feed of updates to its end. The updates of a log are 1, 2, 3, …. told returns an error if the last one
+// published reads the feed of updates to its end. The updates of a log are 1, 2, 3, …. published returns an error if the last one
 // is not what the log says, so that the caller waits.
-func (m *model) told(t *rapid.T) error {
+func (m *model) published(t *rapid.T) error {
 	last := map[string]client.Update{}
 	for u, err := range m.client.Updates(client.UpdateOptions{}).All(context.Background()) {
 		if err != nil {

@@ -110,7 +110,7 @@ func (p *proxied) serves(name string, args ...string) {
 	require.NoError(p.t, cmd.Start())
 	p.t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // its status tells of the signal
+		_ = cmd.Wait() // its status names the signal
 		if p.t.Failed() {
 			p.t.Log(out.String())
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/store"
 )
 
-// migrate creates the tables that are missing in a database with an older form, or a new one. It is an error if a newer program wrote the database.
+// migrate creates the tables that are missing in a new database, or one with an older form. Errors: a newer form.
 func migrate(c *conn) error {
 	version, err := schemaVersion(c)
 	if err != nil {

@@ -75,7 +75,7 @@ func (s *Store) Engine() shapes.Engine { return s.engine }
 // or migrates it, creates the tables that are missing. It refuses one with a higher number.
 const Form = 1
 
-// Tables lists the tables that an engine must have. Whoever adds one raises Form, because existing databases do not
+// Tables lists the tables that an engine must have. A change that adds one raises Form, because existing databases do not
 // have it; a test compares both. Engines never change a table that exists: one that is declared otherwise needs another
 // name.
 func Tables() []*shapes.Table {

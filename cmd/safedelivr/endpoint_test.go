@@ -53,7 +53,7 @@ func TestEndpointCommands(t *testing.T) {
 		"endpoint.replay", "endpoint.remove"}, done)
 }
 
-// TestInstallationWebhook: operators have endpoints of the installation, and read what is told there.
+// TestInstallationWebhook: operators have endpoints of the installation, and read what is published there.
 func TestInstallationWebhook(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

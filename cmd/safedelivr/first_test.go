@@ -393,7 +393,7 @@ func TestNamesInOutput(t *testing.T) {
 	require.NotContains(t, blocks, "aaaa")
 }
 
-// TestMistakesAtServe: serve tells all mistakes together, by the names that were typed.
+// TestMistakesAtServe: serve reports all mistakes together, by the names that were typed.
 func TestMistakesAtServe(t *testing.T) {
 	t.Parallel()
 	var out, errs strings.Builder

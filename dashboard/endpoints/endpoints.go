@@ -233,7 +233,7 @@ func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 var endpointDone = map[string]string{
 	"enable":  "Posts go on where they were.",
 	"disable": "Nothing is posted until you enable the endpoint.",
-	"replay":  "What was told in the last 24 hours is posted again.",
+	"replay":  "What was published in the last 24 hours is posted again.",
 	"repeat":  "The post is made again.",
 }
 

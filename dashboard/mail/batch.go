@@ -449,7 +449,7 @@ func (p *Pages) attachment(w http.ResponseWriter, r *http.Request, v *web.Visito
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
 	if _, err := w.Write(first); err == nil { //nolint:gosec // the header keeps browsers from showing it
-		_, _ = io.Copy(w, in) // the length tells the browser that bytes are missing
+		_, _ = io.Copy(w, in) // the browser sees by the length that bytes are missing
 	}
 	return nil
 }

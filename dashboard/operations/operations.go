@@ -273,7 +273,7 @@ func (p *Pages) readOperations(
 	return v, err
 }
 
-// readBroker reads the queues and the parked messages. The page tells if the broker cannot be
+// readBroker reads the queues and the parked messages. The page says if the broker cannot be
 // read.
 func (p *Pages) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
 	if v.Queues, err = p.service.Operate.Queues(ctx, who); err == nil {

@@ -307,7 +307,7 @@ func (t *tracker) take(n int64, now time.Time, providers []operate.Provider, err
 func (t *tracker) refresh(ctx context.Context) {
 	n := t.begun.Add(1)
 	providers, err := t.operate.Providers(ctx, service.Caller{Operator: true})
-	if err == nil { // otherwise the next sample tells
+	if err == nil { // otherwise the next sample shows it
 		t.take(n, time.Now(), providers, nil)
 	}
 }

@@ -97,7 +97,7 @@ func share(part, whole int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
 }
 
-// LocalShare is share within a text: the space in it tells a script to show it in the format of the reader's language.
+// LocalShare is share within a text: the space in it makes a script show it in the format of the reader's language.
 func LocalShare(part, whole int64) string {
 	return strings.Replace(share(part, whole), " %", "\u202f%", 1)
 }

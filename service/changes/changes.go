@@ -288,7 +288,7 @@ func (t *task) reject(why problem.FieldError) {
 	t.result.Code, t.result.Pointer, t.result.Detail = why.Code, why.Pointer, models.Clip(why.Detail)
 }
 
-// refused returns the mistake that an error tells, and false if the error says nothing about the request.
+// refused returns the mistake that an error names, and false if the error says nothing about the request.
 func refused(err error) (problem.FieldError, bool) {
 	var e *problem.Error
 	if !errors.As(err, &e) || e.Kind == problem.Internal || e.Kind == problem.Unavailable {

@@ -26,7 +26,7 @@ type Outage struct {
 // change is when a call was known to have failed or to have succeeded.
 type change struct {
 	at, began time.Time
-	call      *call // of the batch; nil: a worker tells of it
+	call      *call // of the batch; nil: a worker reports it
 	failed    bool
 }
 

@@ -121,7 +121,7 @@ func (h *history) send(
 	}
 }
 
-// health is what a worker that made all calls tells of a provider.
+// health is what a worker that made all calls reports of a provider.
 func (h *history) health(provider string) (out []Health) {
 	var now telemetry.FailedCalls
 	var recovered time.Time

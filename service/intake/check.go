@@ -78,7 +78,7 @@ func (in *Intake) countKept(batch *models.Batch) error {
 	return in.noneLeft()
 }
 
-// keepRepeats tells the spool whether repeated addresses are kept. It frees the hashes
+// keepRepeats says whether the spool keeps repeated addresses. It frees the hashes
 // of addresses, which only add needs.
 func (in *Intake) keepRepeats() {
 	in.spool.repeats = in.Batch.AllowDuplicates

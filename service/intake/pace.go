@@ -48,7 +48,7 @@ func (p *pace) yield() error {
 // reading.
 func (in *Intake) Body(body io.Reader) io.Reader { return &pacedBody{body: body, pace: &in.pace} }
 
-// Pause tells that the caller computes no more between reads of the body.
+// Pause says that the caller computes no more between reads of the body.
 func (in *Intake) Pause() { in.pace.pause() }
 
 type pacedBody struct {

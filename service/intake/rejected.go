@@ -59,10 +59,10 @@ func (m *Mistakes) lost() error {
 	return m.rejected.err
 }
 
-// SetRow tells the line of its file on which the next recipient begins; 0: it is in no file.
+// SetRow sets the line of its file on which the next recipient begins; 0: it is in no file.
 func (m *Mistakes) SetRow(line int) { m.row = line }
 
-// SetColumns tells the headings of the file of the next recipients by the names of the
+// SetColumns sets the headings of the file of the next recipients by the names of the
 // variables; those of address and name are email and name.
 func (m *Mistakes) SetColumns(headings map[string]string) { m.columns = headings }
 

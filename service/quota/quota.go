@@ -345,7 +345,7 @@ type window struct {
 	limit  int64
 
 	claiming sync.Mutex  // held while a slice is claimed
-	told     atomic.Bool // that it is nearly used up
+	said     atomic.Bool // that it is nearly used up
 
 	mu     sync.Mutex
 	credit int64 // claimed and not used

@@ -99,18 +99,18 @@ func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
 			continue
 		}
 		if tell(Usage{Limit: l, Value: w.limit, Used: used, Ends: w.ends(), Now: now}, w.begin) == nil {
-			w.told.Store(true)
+			w.said.Store(true)
 		}
 	}
 }
 
-// near returns the present window of a limit, or nil if there is none, or what Near tells of it
+// near returns the present window of a limit, or nil if there is none, or what Near reports of it
 // was reported.
 func (g *Guard) near(s Subject, l models.Limit, now time.Time) *window {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := g.of(s.ID, now).windows[keyOf(s, l, now)]
-	if w == nil || w.told.Load() || s.Limits[l] == 0 {
+	if w == nil || w.said.Load() || s.Limits[l] == 0 {
 		return nil
 	}
 	return w

@@ -165,7 +165,7 @@ func (p *preview) check(source string) {
 			bad[target] = true
 			p.warn(
 				"link_from_variable",
-				"A link consists of a variable from its beginning. Whoever sets the variable decides where it leads.",
+				"A link consists of a variable from its beginning. The one who sets the variable decides where it leads.",
 			)
 		}
 	}

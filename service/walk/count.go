@@ -12,7 +12,7 @@ import (
 // A Counter counts the entries of a list.
 type Counter struct {
 	List string // of what the entries are, and how they are selected
-	// Of returns how many entries the mail of a sum has, if the sum tells.
+	// Of returns how many entries the mail of a sum has, if the sum says so.
 	Of func(*models.Summary) (n int64, known bool)
 }
 

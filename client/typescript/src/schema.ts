@@ -29,7 +29,7 @@ export interface paths {
          *     letter of any script or `_`, then letters, digits, `_`, `-` or dots, at most 64 bytes; spaces inside the braces are
          *     allowed. Write `{{{{` for a literal `{{`. Anything else that begins with `{{` is refused (`unknown_placeholder`).
          *
-         *     **Bad recipients**: with `mode=permissive` recipients with mistakes are left out, counted and told in the answer. All
+         *     **Bad recipients**: with `mode=permissive` recipients with mistakes are left out, counted and listed in the answer. All
          *     of them are at `GET /v1/batches/{id}/rejected`. A mistake in anything else still refuses the batch, and so do mistakes
          *     in all recipients.
          *

@@ -23,7 +23,7 @@ func Body(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// atext tells the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
+// atext accepts the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
 var atext = func() (t [256]bool) {
 	for c := range 256 {
 		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
