@@ -77,7 +77,7 @@ type LeftOut struct {
 // Moment is one thing that happened to a mail.
 type Moment struct {
 	At time.Time `json:"at"`
-	// What happened: accepted, attempt, answer, event, end, cancel or release.
+	// What happened: accepted, attempt, repeat, answer, event, end, cancel or release.
 	What string `json:"what"`
 	// Attempt counts the attempts for this recipient: 1 is the first.
 	Attempt  int    `json:"attempt,omitempty"`

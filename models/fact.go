@@ -208,7 +208,7 @@ type Fact struct {
 	VersionFloor int64 `json:"l,omitempty"`
 }
 
-// OutcomeKey returns the key of the fact with the answer to attempt n.
+// OutcomeKey returns the key of the fact with the answer to the call of ledger entry n, an attempt or a repeat.
 func OutcomeKey(n int) string { return "o" + strconv.Itoa(n) }
 
 // OutcomeKeys returns bounds of the keys that OutcomeKey returns: from <= key < to. No other

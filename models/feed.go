@@ -240,7 +240,7 @@ func (v *View) plain() bool {
 		return false
 	}
 	for i := range v.Entries {
-		if v.Entries[i].Kind != Attempt {
+		if k := v.Entries[i].Kind; k != Attempt && k != Repeat {
 			return false
 		}
 	}

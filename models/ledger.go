@@ -16,10 +16,13 @@ const (
 	Cancel  EntryKind = "cancel"  // these recipients are not handed over any more
 	Release EntryKind = "release" // these ended recipients may be sent again
 	Ending  EntryKind = "end"     // there are no further attempts for these recipients
+	Repeat  EntryKind = "repeat"  // a worker makes the call of an attempt again, to learn its outcome
 )
 
 // Valid reports whether k is a kind that this version of the program knows.
-func (k EntryKind) Valid() bool { return k == Attempt || k == Cancel || k == Release || k == Ending }
+func (k EntryKind) Valid() bool {
+	return k == Attempt || k == Cancel || k == Release || k == Ending || k == Repeat
+}
 
 // Entry is one entry of a chunk's ledger, which only grows: numbers 1, 2, 3, ….
 // It is appended by compare-and-set on its number and never changes. The number of
@@ -31,7 +34,7 @@ type Entry struct {
 	At         time.Time `json:"at"`
 	Recipients Set       `json:"r"`
 
-	// Of an attempt.
+	// Of an attempt. A repeat has the first four, too.
 	Provider  string    `json:"a,omitempty"`
 	Worker    string    `json:"w,omitempty"`
 	StartBy   time.Time `json:"sb,omitzero"` // the call begins before this or never
@@ -41,6 +44,9 @@ type Entry struct {
 	MayDouble bool      `json:"md,omitempty"` // the outcome of an earlier attempt was unknown
 	Together  bool      `json:"tg,omitempty"` // one mail to all recipients
 	Because   string    `json:"why,omitempty"`
+
+	// Of a repeat: the number of the attempt. With a reason no call was made, and none may be made any more.
+	Repeats int `json:"rp,omitempty"`
 
 	// Of an ending, a cancellation or a release. A release has MayDouble, too.
 	Reason  Reason `json:"re,omitempty"`

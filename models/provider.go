@@ -330,6 +330,9 @@ type Provider struct {
 	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: the
 	// engine's default.
 	EvidenceWindow time.Duration
+	// KeyLifetime is how long the provider answers the same call as it answered the first one; 0: it has
+	// no keys. An adapter has a method of this name then, and composes equal bytes for equal calls.
+	KeyLifetime time.Duration
 }
 
 // Refuses says why the provider cannot carry the message of a batch, or "". An envelope is one

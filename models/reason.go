@@ -31,7 +31,7 @@ const (
 	RejectedHere          Reason = "rejected_here"
 	BounceUnknown         Reason = "bounce_unknown"
 	ProviderDropped       Reason = "provider_dropped"
-	RefusedTogether       Reason = "refused_together"
+	refusedTogether       Reason = "refused_together"
 )
 
 // Reasons given by Safedelivr.
@@ -74,7 +74,7 @@ var reasonWords = map[Reason]string{
 	RejectedHere:          "the message exceeds a limit of this provider",
 	BounceUnknown:         "the receiving server rejected it without a usable reason",
 	ProviderDropped:       "the provider dropped it without an attempt, for a reason of its own",
-	RefusedTogether:       "the provider rejected the whole request because of one address in it",
+	refusedTogether:       "the provider rejected the whole request because of one address in it",
 	NoProviderLeft:        "all providers that could be used have failed",
 	RetriesUsedUp:         "all retries have failed",
 	OutcomeUnknown:        "it is unknown whether the provider accepted the message, and it was not sent again",

@@ -22,15 +22,18 @@ func Resolve(size int, entries []Entry, facts []Fact) *View {
 
 	byNumber := map[int]int{} // attempt number -> index in attempts
 	for i := range v.Entries {
-		if e := &v.Entries[i]; e.Kind == Attempt {
+		e := &v.Entries[i]
+		if e.Kind == Attempt {
 			byNumber[e.Number] = len(v.attempts)
 			v.attempts = append(v.attempts, openTries(e, size))
+		} else if a, ok := byNumber[e.Repeats]; ok && e.Kind == Repeat && e.Reason == "" {
+			v.attempts[a].repeat = e.Number
 		}
 	}
 	for i := range facts {
 		if o := facts[i].Outcome; o != nil {
 			if a, ok := byNumber[o.Attempt]; ok {
-				v.attempts[a].outcome(o)
+				v.attempts[a].outcome(facts[i].Key, o)
 			}
 		}
 	}
@@ -99,7 +102,7 @@ func (p *Part) Ends() Reason {
 // reason returns the part's reason, or the one that its class implies.
 func (p *Part) reason() Reason {
 	if p.Class == Split {
-		return RefusedTogether // the reason may be about another recipient
+		return refusedTogether // the reason may be about another recipient
 	}
 	if p.Reason != "" {
 		return p.Reason
@@ -124,11 +127,13 @@ func (p *Part) reason() Reason {
 	return ""
 }
 
-// outcome applies the answer to the attempt.
-func (a *attempted) outcome(o *Outcome) {
+// outcome applies the answer to a call of the attempt, the fact with a key. A refusal says nothing of a
+// repeat that came after it.
+func (a *attempted) outcome(key string, o *Outcome) {
+	earlier := a.repeat > 0 && key != OutcomeKey(a.repeat)
 	for i := range o.Parts {
 		p := &o.Parts[i]
-		if !p.Class.Valid() {
+		if !p.Class.Valid() || earlier && p.Class.Refused() {
 			continue
 		}
 		var from, to *Try // recipients that shared a try share its successor
@@ -346,7 +351,7 @@ func (f *fold) attempt(s *Result, e *Entry, t *Try) {
 // entry adds an entry that is no attempt.
 func (f *fold) entry(s *Result, e *Entry) {
 	switch e.Kind {
-	case Attempt:
+	case Attempt, Repeat:
 	case Ending, Cancel:
 		f.closing, s.Released = e, false
 	case Release:

@@ -113,10 +113,11 @@ type View struct {
 
 // attempted has the tries of one attempt by recipient.
 type attempted struct {
-	entry *Entry
-	first int    // recipient of tries[0]
-	tries []*Try // nil: not covered; shared until a recipient has events
-	own   Set    // recipients with a try of their own
+	entry  *Entry
+	repeat int    // number of the entry of its last repeat that called; 0: none
+	first  int    // recipient of tries[0]
+	tries  []*Try // nil: not covered; shared until a recipient has events
+	own    Set    // recipients with a try of their own
 }
 
 // of returns the try of recipient r, or nil if the attempt does not cover r.
@@ -201,14 +202,37 @@ func (v *View) Entry(n int) Entry {
 	return v.Entries[i]
 }
 
-// CallEnded returns when the call of an attempt had ended: at its answer, or at the latest
-// time at which it can run if none is known.
+// CallEnded returns when the call of an attempt and its repeats had ended: at its answer, or at the
+// latest time at which it can run if none is known.
 func (v *View) CallEnded(t *Try) time.Time {
 	ends := v.Entry(t.Attempt).CallEnds
 	if t.Verdict == VerdictUnknown {
-		return EarlierOf(t.At, ends)
+		ends = EarlierOf(t.At, ends)
+	}
+	for i := range v.Entries {
+		if v.Entries[i].Repeats == t.Attempt {
+			ends = LaterOf(ends, v.Entries[i].CallEnds)
+		}
 	}
 	return ends
+}
+
+// Repeatable reports whether the call of attempt n may be made again, and how often it was. It may
+// not if anything was decided about one of its recipients since: the call would not be the same, or
+// would send what nobody wants any more.
+func (v *View) Repeatable(n int) (repeats int, ok bool) {
+	e := v.Entry(n)
+	for i := range v.Entries {
+		later := &v.Entries[i]
+		switch {
+		case later.Number <= n || later.Recipients.And(e.Recipients).Empty():
+		case later.Repeats != n || later.Reason != "":
+			return repeats, false
+		default:
+			repeats++
+		}
+	}
+	return repeats, e.Kind == Attempt
 }
 
 // NextNumber returns the number of the next ledger entry.

@@ -9,7 +9,7 @@ import (
 // Moment is one entry of the timeline of a log.
 type Moment struct {
 	At       time.Time `json:"at"`
-	What     string    `json:"what"`              // accepted, attempt, answer, event, end, cancel, release
+	What     string    `json:"what"`              // accepted, attempt, repeat, answer, event, end, cancel, release
 	Attempt  int       `json:"attempt,omitempty"` // 1 for the recipient's first attempt
 	Provider string    `json:"provider,omitempty"`
 	Class    Class     `json:"class,omitempty"`
@@ -53,6 +53,8 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		if e.Kind == Attempt {
 			a := &ownAttempt{number: len(own) + 1, provider: e.Provider, began: e.At}
 			own, byEntry[e.Number], m.Attempt = append(own, a), a, a.number
+		} else if a := byEntry[e.Repeats]; a != nil {
+			m.Attempt = a.number
 		}
 		out = append(out, m)
 	}
@@ -149,7 +151,7 @@ func (m *Moment) rank() int {
 	switch m.What {
 	case "accepted":
 		return 0
-	case string(Attempt):
+	case string(Attempt), string(Repeat):
 		return 1
 	case "answer":
 		return 2

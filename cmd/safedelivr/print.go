@@ -191,7 +191,7 @@ func step(m *client.Moment) string {
 		if m.Reason != "" {
 			text += ", " + models.Reason(m.Reason).Words()
 		}
-	case "end", "cancel", "release":
+	case "end", "cancel", "release", "repeat":
 		if m.Because != "" {
 			text += ": " + m.Because
 		}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,11 +46,8 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	if err := d.LoadRecipients(ctx, c); err != nil {
 		return err
 	}
-	if ended, err := d.endErased(ctx, c, j); ended || err != nil {
+	if ended, err := d.endUnwanted(ctx, c, j); ended || err != nil {
 		return err // the next round decides about the others
-	}
-	if ended, err := d.endSuppressed(ctx, c, j); ended || err != nil {
-		return err
 	}
 	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
 		return nil // the next round decides again
@@ -75,11 +73,19 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 		j.Provider.RecordLatency(took)
 		d.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	return d.saveOutcome(
-		c,
-		j.Provider,
-		models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts},
-	)
+	return d.saveOutcome(c, &entry, time.Since(began), parts)
+}
+
+// endUnwanted appends endings for recipients of a job's step that were erased or suppressed, or gives up a repeat that
+// has any. It reports whether there were any.
+func (d *Dispatcher) endUnwanted(ctx context.Context, c *Chunk, j *job) (bool, error) {
+	if j.Step.Repeats > 0 {
+		return d.giveUpRepeat(ctx, c, j)
+	}
+	if ended, err := d.endErased(ctx, c, j); ended || err != nil {
+		return ended, err
+	}
+	return d.endSuppressed(ctx, c, j)
 }
 
 // tracedCall makes the call of an attempt within a span, and returns how long it took.
@@ -209,6 +215,9 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 		Together:   j.Step.Together,
 		Because:    models.Clip(j.Step.Because),
 	}
+	if j.Step.Repeats > 0 {
+		entry.Kind, entry.Repeats = models.Repeat, j.Step.Repeats
+	}
 	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
 	if !c.wasCalled() {
@@ -219,7 +228,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 	case err == nil:
 		c.entries = append(c.entries, entry)
 		return entry, began, nil
-	case errors.Is(err, models.ErrOutcomeUnknown):
+	case errors.Is(err, models.ErrOutcomeUnknown) && entry.Repeats == 0: // a repeat changes nothing until it is answered
 		d.resolveUnknownAppend(c, entry)
 	}
 	return entry, began, err
@@ -276,7 +285,7 @@ func uncalled(parts []models.Part) bool {
 func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time) []models.Part {
 	call := &models.Call{
 		Batch:      c.Batch.ID,
-		Attempt:    entry.Number,
+		Attempt:    cmp.Or(entry.Repeats, entry.Number),
 		Content:    &c.Batch.Content,
 		Files:      j.files,
 		StartBy:    began.Add(d.cfg.StartBy),
@@ -349,11 +358,15 @@ func fewer(p *models.Part, n int) int {
 	return p.Fewer
 }
 
-// saveOutcome stores the outcome as a fact. The call was made, so saveOutcome retries
+// saveOutcome stores the outcome of the call of an entry as a fact. The call was made, so saveOutcome retries
 // for as long as this process runs. If the process dies first, the outcome of the
 // attempt is unknown.
-func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcome) error {
-	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
+func (d *Dispatcher) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, parts []models.Part) error {
+	o := models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: took, Parts: parts}
+	if entry.Repeats > 0 {
+		o.Attempt, o.Parts = entry.Repeats, settled(parts)
+	}
+	f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &o}
 	c.facts = append(c.facts, f)
 	d.resolve(c)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
@@ -362,7 +375,7 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 			return nil
 		}
 		d.log.Warn("cannot store the outcome of a call; will retry",
-			"chunk", c.ID.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
+			"chunk", c.ID.String(), "provider", entry.Provider, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
 		case <-d.hard.Done():

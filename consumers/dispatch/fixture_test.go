@@ -74,8 +74,7 @@ type fixture struct {
 // newFixture returns a fixture with a provider for each name. They give the same answer.
 func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	specs, configured := make([]provider.Spec, len(names)), make([]models.Provider, len(names))
+	specs := make([]provider.Spec, len(names))
 	for i, name := range names {
 		specs[i] = provider.Spec{Adapter: &adapter{answer: answer}, Provider: models.Provider{
 			Name:        name,
@@ -86,7 +85,17 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 			Events:      models.EventsNone,
 			Carries:     models.Capabilities{Attachments: true, Size: 25_000_000},
 		}}
-		configured[i] = specs[i].Provider
+	}
+	return fixtureOf(t, evidenceWindow, specs)
+}
+
+// fixtureOf returns a fixture with some providers, and a time for which evidence is waited for.
+func fixtureOf(t *testing.T, window time.Duration, specs []provider.Spec) *fixture {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	names, configured := make([]string, len(specs)), make([]models.Provider, len(specs))
+	for i := range specs {
+		names[i], configured[i] = specs[i].Name, specs[i].Provider
 	}
 	health := &provider.Config{
 		Times:      settings.Times{Hold: time.Minute, BreakerOpen: time.Second},
@@ -100,7 +109,7 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 	decisions := policy.Config{
 		MaxRetries:     10,
 		Recheck:        time.Minute,
-		EvidenceWindow: evidenceWindow,
+		EvidenceWindow: window,
 		FinalEventWait: time.Hour,
 		Delays:         []time.Duration{time.Second},
 	}

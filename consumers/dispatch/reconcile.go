@@ -90,7 +90,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
-		out = out.Or(Result{ScheduledAt: d.expiry(c, st, now), Unsent: st.Do == policy.Call})
+		out = out.Or(Result{ScheduledAt: d.expiry(c, st, now), Unsent: st.Do == policy.Call && st.Repeats == 0})
 		switch st.Do {
 		case policy.Wait:
 			wait := Result{RequeueAt: st.Until, Announced: d.evidence.MayEndSoon(c, st, now)}
@@ -103,7 +103,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 				out = out.Or(Result{RequeueAt: at})
 				continue
 			}
-			if st.Retry == 0 && st.Split == 0 {
+			if !st.ByProvider() {
 				outgoing.add(models.Message{Kind: models.BatchMessage})
 			} else {
 				d.requeue(c, st, now, "", &outgoing)
@@ -121,7 +121,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 
 // expiry returns when the mail of a step expires; zero: it waits for a provider that has it, or it was released.
 func (d *Dispatcher) expiry(c *Chunk, st *policy.Step, now time.Time) time.Time {
-	unsent := st.Do == policy.Call && !st.Released || st.Do == policy.Wait && st.Unsent()
+	unsent := st.Do == policy.Call && !st.Released && st.Repeats == 0 || st.Do == policy.Wait && st.Unsent()
 	if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; unsent && end.After(now) {
 		return end
 	}

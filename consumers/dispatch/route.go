@@ -50,6 +50,9 @@ func (d *Dispatcher) selectCall(
 	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
+		if st.Do == policy.Wait && st.Repeats > 0 && st.Until.Before(now.Add(d.cfg.Recheck)) {
+			d.awaitRepeat(c, st, &outgoing)
+		}
 		if !st.Calls(only) || chosen != nil && own != nil && d.mayUse(st, own, now) {
 			continue
 		}
@@ -65,6 +68,15 @@ func (d *Dispatcher) selectCall(
 	}
 	d.announce(d.hard, c, outgoing...)
 	return chosen, nil
+}
+
+// awaitRepeat adds a message about the repeat of a call to out, for when it is due, unless one was added before. The agenda
+// announces a repeat that is due later.
+func (d *Dispatcher) awaitRepeat(c *Chunk, st *policy.Step, out *messages) {
+	if !st.Recipients.Minus(c.requeued).Empty() {
+		c.requeued = c.requeued.Or(st.Recipients)
+		out.add(models.Message{Kind: models.BatchMessage, NotBefore: st.Until})
+	}
 }
 
 // requeueAll requeues every due step, because the provider busy takes none.
@@ -138,8 +150,8 @@ func (d *Dispatcher) choose(
 		}
 		return &job{Provider: own, Who: d.cut(c, st, own), Step: st}, nil
 	}
-	if st.Retry > 0 || st.Split > 0 {
-		return nil, nil // retries belong to the exclusive consumers
+	if st.ByProvider() {
+		return nil, nil
 	}
 	for _, a := range d.order(st, now) {
 		if !a.Ready() {
@@ -204,6 +216,9 @@ func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provid
 // to all is not divided.
 func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Recipients
+	if st.Repeats > 0 {
+		return c.View.Entry(st.Repeats).Recipients
+	}
 	if st.Together {
 		return who
 	}

@@ -251,6 +251,11 @@ func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) mo
 		if last := newest("answer", before); t.Because != "" && last.TookMS > 0 {
 			m.Text = "Reason: " + t.Because + " (after " + web.Took(web.MS(last.TookMS)) + ")."
 		}
+	case "repeat":
+		m.Icon, m.Title = "turn", "Sent to "+provider+" again, as the same mail"
+		if m.Text = "The provider recognises the repeat, so that it says what became of the first call."; t.Because != "" {
+			m.Title, m.Text = "Not sent to "+provider+" again", web.Sentence(t.Because)
+		}
 	case "answer":
 		m.answer(t, provider)
 	case "event":

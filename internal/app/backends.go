@@ -175,8 +175,17 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		Timeout:        c.Timeout,
 		Events:         models.EventSource(c.Events),
 		EvidenceWindow: evidenceWindow(cfg, c, adapter),
+		KeyLifetime:    keyLifetime(adapter),
 		Carries:        carries(c.Kind),
 	}}, nil
+}
+
+// keyLifetime returns how long the provider of an adapter answers a repeated call as it answered the first one.
+func keyLifetime(a models.Adapter) time.Duration {
+	if keyed, ok := a.(interface{ KeyLifetime() time.Duration }); ok {
+		return keyed.KeyLifetime()
+	}
+	return 0
 }
 
 // carries returns what a kind of provider carries.

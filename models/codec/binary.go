@@ -221,12 +221,15 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.word(e.Provider)
 	w.word(e.Worker)
 	// A process without the last flag cannot read the batches of entries that have it.
-	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together)
+	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together, e.Repeats != 0)
 	if !e.StartBy.IsZero() {
 		w.time(e.StartBy)
 	}
 	if !e.CallEnds.IsZero() {
 		w.time(e.CallEnds)
+	}
+	if e.Repeats != 0 {
+		w.int(int64(e.Repeats))
 	}
 	w.int(int64(e.Retry))
 	w.int(int64(e.Split))
@@ -254,6 +257,9 @@ func decodeEntryFields(e *models.Entry, r *binaryReader) {
 		e.CallEnds = r.time()
 	}
 	e.MayDouble, e.Together = marks&4 != 0, marks&8 != 0
+	if marks&16 != 0 {
+		e.Repeats = r.int()
+	}
 	e.Retry, e.Split = r.int(), r.int()
 	e.Because = r.text()
 	e.Reason = models.Reason(r.word())

@@ -77,6 +77,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 			keepTime(b, &st, now)
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
 			cmds.apply(p, &st, blocks, now)
+			p.repeat(v, b, s, cmds, &st, now)
 			steps = append(steps, st)
 		}
 		steps[k].Recipients.Add(r)

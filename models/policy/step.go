@@ -41,8 +41,9 @@ type Step struct {
 	Because   string        // why another attempt is made
 	FromEvent bool          // a provider's event, not its answer, caused the call
 	Together  bool          // one mail to all recipients, which is not divided
+	Repeats   int           // number of the attempt whose call is made again; 0: the call is a new attempt
 
-	// Wait
+	// Wait. A repeat has Waits, too, and the wait for one has Repeats.
 	Until time.Time
 	Waits *models.Wait // what for
 
@@ -72,6 +73,10 @@ func (s *Step) Scheduled() bool {
 func (s *Step) Unsent() bool {
 	return s.Do == Wait && s.Waits != nil && (s.Waits.Code == models.WaitSchedule || s.Waits.ByCommand())
 }
+
+// ByProvider reports whether only the consumer of a provider makes the call: a retry, a repeat, or one of the search for
+// a bad recipient.
+func (s *Step) ByProvider() bool { return s.Retry > 0 || s.Split > 0 || s.Repeats > 0 }
 
 // InDoubt reports whether a step ends mail that some provider may have, or sends it again.
 func (s Step) InDoubt() bool {

@@ -175,9 +175,7 @@ func (s *Commands) countUnfinished(ctx context.Context, b *models.Batch, done *R
 			return err
 		}
 		for i := range facts {
-			if o := facts[i].Outcome; o != nil {
-				delete(running, o.Attempt)
-			}
+			delete(running, facts[i].Key)
 		}
 		for _, count := range running {
 			flying[n] += count
@@ -193,12 +191,12 @@ func (s *Commands) countUnfinished(ctx context.Context, b *models.Batch, done *R
 	return unfinished{inFlight: total(flying), unsent: total(waiting)}, err
 }
 
-// runningCalls maps the number of each attempt whose time is not over to the number of its recipients.
-func runningCalls(ledger []models.Entry) map[int]int {
-	now, running := time.Now(), map[int]int{}
+// runningCalls maps the key of the answer to each call whose time is not over to the number of its recipients.
+func runningCalls(ledger []models.Entry) map[string]int {
+	now, running := time.Now(), map[string]int{}
 	for i := range ledger {
-		if e := &ledger[i]; e.Kind == models.Attempt && e.CallEnds.After(now) {
-			running[e.Number] = e.Recipients.Len()
+		if e := &ledger[i]; e.CallEnds.After(now) {
+			running[models.OutcomeKey(e.Number)] = e.Recipients.Len()
 		}
 	}
 	return running

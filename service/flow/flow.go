@@ -112,8 +112,10 @@ type call struct {
 // callsOf returns the calls of a chunk that were answered, and counts the messages of the others in open.
 func callsOf(rec *Record, chunk int, now time.Time, open map[string]Open) (out []call) {
 	outcomes := map[int]*models.Outcome{}
-	for i := range rec.Outcomes {
-		outcomes[rec.Outcomes[i].Attempt] = &rec.Outcomes[i]
+	for i := range rec.Outcomes { // the answer to a repeat replaces the one before
+		if o := &rec.Outcomes[i]; outcomes[o.Attempt] == nil || o.At.After(outcomes[o.Attempt].At) {
+			outcomes[o.Attempt] = o
+		}
 	}
 	for i := range rec.Entries {
 		e := &rec.Entries[i]
@@ -167,7 +169,7 @@ func moved(failed models.Set, from string, later []models.Entry) (out models.Set
 	for i := range later {
 		e := &later[i]
 		mine := failed.And(e.Recipients)
-		if mine.Empty() {
+		if mine.Empty() || e.Kind == models.Repeat {
 			continue
 		}
 		if e.Kind == models.Attempt && e.Provider != from {

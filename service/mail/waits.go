@@ -138,6 +138,9 @@ func (w *Waits) Step(st *policy.Step, cancelled bool) *models.Wait {
 	case policy.Wait:
 		return w.commanded(st.Waits)
 	case policy.Call:
+		if st.Repeats > 0 {
+			return st.Waits
+		}
 		return w.Call(st)
 	case policy.End, policy.Nothing:
 	}

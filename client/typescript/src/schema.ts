@@ -4610,11 +4610,12 @@ export interface components {
             /** Format: date-time */
             at: string;
             /**
-             * @description `accepted`: the batch was accepted. `attempt`: a call to a provider began. `answer`: the provider answered.
-             *     `event`: the provider reported an event. `end`: nothing more is tried. `cancel` and `release`: a command.
+             * @description `accepted`: the batch was accepted. `attempt`: a call to a provider began. `repeat`: the call was made again, to
+             *     learn its outcome. `answer`: the provider answered. `event`: the provider reported an event. `end`: nothing more is
+             *     tried. `cancel` and `release`: a command.
              * @enum {string}
              */
-            what: "accepted" | "attempt" | "answer" | "event" | "end" | "cancel" | "release";
+            what: "accepted" | "attempt" | "repeat" | "answer" | "event" | "end" | "cancel" | "release";
             /** @description Counts the attempts for this recipient: 1 is the first. */
             attempt?: number;
             provider?: string;

@@ -709,7 +709,7 @@ Moment = TypedDict(
     'Moment',
     {
         'at': str,
-        'what': Literal['accepted', 'attempt', 'answer', 'event', 'end', 'cancel', 'release'],
+        'what': Literal['accepted', 'attempt', 'repeat', 'answer', 'event', 'end', 'cancel', 'release'],
         'attempt': NotRequired[int],
         'provider': NotRequired[str],
         'class': NotRequired[str],

@@ -1,0 +1,56 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
+)
+
+// giveUpRepeat notes in the ledger that a call is not repeated any more, if one of its recipients was erased or
+// suppressed meanwhile. It reports whether that is so. Without the recipient the call has other bytes, and with it the
+// mail may go to somebody who does not want it.
+func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given bool, err error) {
+	entry := models.Entry{
+		Kind:       models.Repeat,
+		Repeats:    j.Step.Repeats,
+		Provider:   j.Provider.Name,
+		Recipients: j.Who,
+		At:         time.Now().UTC(),
+	}
+	numbers := slices.Collect(j.Who.All())
+	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
+	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
+	switch {
+	case err != nil:
+		return false, err
+	case !models.ErasedRecipients(c.Recipients).And(j.Who).Empty(),
+		c.Batch.Envelope != nil && c.Recipients[0].Erased():
+		entry.Reason = models.Erased
+	case len(j.found.Suppressed) > 0:
+		entry.Reason = models.Suppressed
+	default:
+		return false, nil
+	}
+	if err = d.appendEntry(ctx, c, entry); conflict(err) {
+		err = d.Reload(ctx, c)
+	}
+	return true, err
+}
+
+// settled returns the parts of the answer to a repeat as they are true of the attempt. If no call was made, or it was
+// refused for another reason than the mail itself, that says nothing of the calls before.
+func settled(parts []models.Part) []models.Part {
+	out := slices.Clone(parts)
+	for i := range out {
+		switch p := &out[i]; p.Class {
+		case models.Throttled, models.Unavailable, models.AccountClass:
+			p.Class, p.Reason = models.Unknown, models.OutcomeUnknown
+		case models.Accepted, models.RejectedRecipient, models.RejectedRequest, models.RejectedHereClass, models.Split,
+			models.Unknown:
+		}
+	}
+	return out
+}
