@@ -25,8 +25,8 @@ type engine struct {
 	statements map[*shapes.Table]*statements
 }
 
-// statements are the texts of the statements on a table. The parameters of a row are ?1 to ?6, and ?7 is the time. A
-// limit is written ? + 0: SQLite prepares a statement anew when the parameter of a plain limit is bound.
+// statements are the texts of the statements on a table. The parameters of a row are ?1 to ?6, and ?7 is the time. The
+// driver makes a text for each number, so that what is written often has plain parameters. A limit is written ? + 0: SQLite prepares a statement anew when the parameter of a plain limit is bound.
 type statements struct {
 	ddl                                   string
 	insert, insertPlain                   string
@@ -66,9 +66,9 @@ func newStatements(t *shapes.Table) *statements {
 		s.ddl += `; CREATE INDEX IF NOT EXISTS ` + name + `_ends ON ` + name + ` (ends) WHERE ends IS NOT NULL`
 		s.sweep = deleteSome(name, `part, key`, `ends <= ?1`)
 	}
-	s.insert = `INSERT INTO ` + name + ` (part, key, version, value, gone, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+	s.insert = `INSERT INTO ` + name + ` (part, key, version, value, gone, ends) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT DO NOTHING`
-	s.insertPlain = `INSERT INTO ` + name + ` (part, key, version, value, gone) VALUES (?1, ?2, ?3, ?4, 0)
+	s.insertPlain = `INSERT INTO ` + name + ` (part, key, version, value, gone) VALUES (?, ?, ?, ?, 0)
 		ON CONFLICT DO NOTHING`
 	const change, same = `SET version = ?3, value = ?4, gone = ?5, ends = ?6`, ` WHERE part = ?1 AND key = ?2`
 	s.newer = `UPDATE ` + name + ` ` + change + same + ` AND (version < ?3 OR version = ?3 AND value < ?4 OR ends <= ?7)`
@@ -76,8 +76,8 @@ func newStatements(t *shapes.Table) *statements {
 	s.update = `UPDATE ` + name + ` ` + change + same + ` AND version = ?8 AND (ends IS NULL OR ends > ?7)`
 	s.replace = `UPDATE ` + name + ` ` + change + same
 	s.remove = `DELETE FROM ` + name + same + ` AND version = ?3 AND (ends IS NULL OR ends > ?4)`
-	s.fenced = `SELECT 1 FROM ` + name + ` WHERE part = ?1 AND key = x'' AND version >= ?2 AND (ends IS NULL OR ends > ?3)`
-	s.find = selectRow + name + ` WHERE part = ?1 AND key >= ?2 AND key < ?3 AND (ends IS NULL OR ends > ?4) ORDER BY key`
+	s.fenced = `SELECT 1 FROM ` + name + ` WHERE part = ? AND key = x'' AND version >= ? AND (ends IS NULL OR ends > ?)`
+	s.find = selectRow + name + ` WHERE part = ? AND key >= ? AND key < ? AND (ends IS NULL OR ends > ?) ORDER BY key`
 	s.removeIn = deleteSome(name, `part, key`, `part = ?1 AND key >= ?2 AND key < ?3`)
 	s.dropParts = deleteSome(name, `part, key`, `part = ?1`)
 	return s
