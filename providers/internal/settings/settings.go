@@ -24,7 +24,21 @@ type Settings struct {
 	Events        models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
 	Timeout       time.Duration      // of one call; 0: DefaultTimeout
 	MaxConns      int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
+
+	// Of SMTP and LMTP.
+	Host     string // name of the server, or the path of a socket
+	Port     int    // 0: the usual one
+	TLS      string // how connections are encrypted; empty: as is usual
+	User     string
+	Password string // secret
 }
+
+// The values of Settings.TLS.
+const (
+	TLS      = "tls"      // from the beginning
+	StartTLS = "starttls" // by a command
+	NoTLS    = "none"
+)
 
 // The defaults of Settings.
 const (
@@ -55,8 +69,20 @@ type Mistake struct {
 // Error implements error.
 func (m Mistake) Error() string { return m.Setting + ": " + m.Text }
 
-// Check returns the mistakes that do not depend on the kind.
+// Check returns the mistakes that do not depend on the kind, for one with an API key.
 func (s Settings) Check() []error {
+	errs := s.CheckCommon()
+	switch {
+	case s.APIKey == "":
+		errs = append(errs, Mistake{"api_key", "required: the API key of the provider"})
+	case !visible(s.APIKey):
+		errs = append(errs, Mistake{"api_key", "holds spaces, line breaks or characters that no key has"})
+	}
+	return errs
+}
+
+// CheckCommon returns the mistakes that do not depend on the kind.
+func (s Settings) CheckCommon() []error {
 	s = s.WithDefaults()
 	var errs []error
 	wrong := func(setting, format string, args ...any) {
@@ -64,12 +90,6 @@ func (s Settings) Check() []error {
 	}
 	if !models.ValidProviderName(s.Name) {
 		wrong("name", "%q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log, event and feed are taken", s.Name)
-	}
-	switch {
-	case s.APIKey == "":
-		wrong("api_key", "required: the API key of the provider")
-	case !visible(s.APIKey):
-		wrong("api_key", "holds spaces, line breaks or characters that no key has")
 	}
 	if s.BaseURL != "" {
 		if _, err := Base(s.BaseURL); err != nil {

@@ -1,0 +1,88 @@
+package smtp
+
+import (
+	"bytes"
+	"net/mail"
+	"time"
+
+	gomail "github.com/wneessen/go-mail"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+)
+
+// compose returns the mail to a recipient, or to all recipients of a call. lacks names a placeholder without a value.
+func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byte, lacks string, err error) {
+	f := message.Fill(c.Content, func(_ int, v message.Var) string {
+		value, ok := v.Value(&r.Recipient)
+		if !ok {
+			lacks = v.Name
+		}
+		return value
+	}, nil)
+	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
+	m.FromMailAddress(&mail.Address{Name: message.Name(c.Content.From.Name), Address: c.Content.From.Email})
+	for i := range c.Recipients {
+		to := &c.Recipients[i]
+		at := &mail.Address{Name: message.Name(to.Name), Address: to.Email}
+		switch {
+		case !c.Together():
+			if to.Log == r.Log {
+				m.ToMailAddress(at)
+			}
+		case to.Role == models.To:
+			m.ToMailAddress(at)
+		case to.Role == models.CC:
+			m.AddCcMailAddress(at)
+		}
+	}
+	var reply []*mail.Address
+	for _, a := range c.Content.ReplyTo {
+		reply = append(reply, &mail.Address{Name: message.Name(a.Name), Address: a.Email})
+	}
+	if len(reply) > 0 {
+		m.ReplyToMailAddress(reply...)
+	}
+	m.Subject(f.Subject)
+	m.SetDateWithValue(date)
+	m.SetMessageIDWithValue(messageID(c, r))
+	headers := c.Content.HeadersOf(&r.Recipient)
+	for i := range headers {
+		value, missing := message.Header(&headers[i], &r.Recipient)
+		if missing != "" {
+			lacks = missing
+		}
+		m.SetGenHeaderPreformatted(gomail.Header(headers[i].Name), value)
+	}
+	body(m, c, f)
+	var b bytes.Buffer
+	_, err = m.WriteTo(&b)
+	return b.Bytes(), lacks, err
+}
+
+// body sets the bodies and the files.
+func body(m *gomail.Msg, c *models.Call, f message.Filled) {
+	switch {
+	case f.Text != "" && f.HTML != "":
+		m.SetBodyString(gomail.TypeTextPlain, f.Text)
+		m.AddAlternativeString(gomail.TypeTextHTML, f.HTML)
+	case f.HTML != "":
+		m.SetBodyString(gomail.TypeTextHTML, f.HTML)
+	default:
+		m.SetBodyString(gomail.TypeTextPlain, f.Text)
+	}
+	for i, data := range c.Files {
+		a := &c.Content.Attachments[i]
+		kind := gomail.WithFileContentType(gomail.ContentType(a.Type))
+		if a.ContentID == "" {
+			m.AttachReadSeeker(a.Filename, bytes.NewReader(data), kind)
+			continue
+		}
+		m.EmbedReadSeeker(a.Filename, bytes.NewReader(data), kind, gomail.WithFileContentID("<"+a.ContentID+">"))
+	}
+}
+
+// messageID returns the id of the mail to a recipient, which comes back in reports about it.
+func messageID(c *models.Call, r *models.CallRecipient) string {
+	return r.Log.String() + "@" + models.DomainOf(c.Content.From.Email)
+}

@@ -1,0 +1,235 @@
+package smtp
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-sasl"
+	"github.com/emersion/go-smtp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
+)
+
+// backend is a server of go-smtp with one user. It has the mails that it took.
+type backend struct {
+	mechanisms []string
+	refuse     map[string]bool // recipients whose mail is refused at its end
+
+	mu    sync.Mutex
+	login []string // how users logged in
+	to    []string
+}
+
+// NewSession implements smtp.Backend.
+func (b *backend) NewSession(*smtp.Conn) (smtp.Session, error) {
+	return &backendSession{backend: b}, nil
+}
+
+type backendSession struct {
+	*backend
+	rcpt []string
+}
+
+// AuthMechanisms implements smtp.AuthSession.
+func (s *backendSession) AuthMechanisms() []string { return s.mechanisms }
+
+// Auth implements smtp.AuthSession.
+func (s *backendSession) Auth(mechanism string) (sasl.Server, error) {
+	noted := func(ok bool) error {
+		if !ok {
+			return smtp.ErrAuthFailed
+		}
+		s.mu.Lock()
+		s.login = append(s.login, mechanism)
+		s.mu.Unlock()
+		return nil
+	}
+	switch mechanism {
+	case sasl.Plain:
+		return sasl.NewPlainServer(func(_, user, password string) error { return noted(user == "ann" && password == "s3cret") }), nil
+	case sasl.Login:
+		return &dialogue{steps: []string{"Username:", "Password:"}, end: func(answers []string) error {
+			return noted(answers[0] == "ann" && answers[1] == "s3cret")
+		}}, nil
+	case "CRAM-MD5": // the example of RFC 2195 has another user
+		return &dialogue{steps: []string{"<1@x>"}, end: func(answers []string) error {
+			return noted(answers[0] == "ann 3a871483302f2468ce31bf927949700a")
+		}}, nil
+	case "XOAUTH2":
+		return &dialogue{initial: true, end: func(answers []string) error {
+			return noted(answers[0] == "user=ann\x01auth=Bearer s3cret\x01\x01")
+		}}, nil
+	}
+	return nil, errors.New("no such mechanism")
+}
+
+// dialogue implements sasl.Server: it says each step, and decides by the answers.
+type dialogue struct {
+	initial bool // the first answer comes with the command
+	steps   []string
+	answers []string
+	end     func([]string) error
+	begun   bool
+}
+
+// Next implements sasl.Server.
+func (d *dialogue) Next(answer []byte) ([]byte, bool, error) {
+	if d.begun || d.initial {
+		d.answers = append(d.answers, string(answer))
+	}
+	d.begun = true
+	if len(d.steps) == 0 {
+		return nil, true, d.end(d.answers)
+	}
+	step := d.steps[0]
+	d.steps = d.steps[1:]
+	return []byte(step), false, nil
+}
+
+// Reset implements smtp.Session.
+func (s *backendSession) Reset() { s.rcpt = nil }
+
+// Logout implements smtp.Session.
+func (*backendSession) Logout() error { return nil }
+
+// Mail implements smtp.Session.
+func (*backendSession) Mail(string, *smtp.MailOptions) error { return nil }
+
+// Rcpt implements smtp.Session.
+func (s *backendSession) Rcpt(to string, _ *smtp.RcptOptions) error {
+	s.rcpt = append(s.rcpt, to)
+	return nil
+}
+
+// Data implements smtp.Session.
+func (s *backendSession) Data(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, to := range s.rcpt {
+		if s.refuse[to] {
+			return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such user"}
+		}
+	}
+	s.to = append(s.to, s.rcpt...)
+	return err
+}
+
+// serve runs a server of go-smtp and returns where it listens.
+func (b *backend) serve(t *testing.T, secure *tls.Config, from string, lmtp bool) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	s := smtp.NewServer(b)
+	s.Domain, s.AllowInsecureAuth, s.LMTP = "test.example", true, lmtp
+	switch from {
+	case settings.TLS:
+		l = tls.NewListener(l, secure)
+	case settings.StartTLS:
+		s.TLSConfig = secure
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return address
+}
+
+// TestLogins: each way to log in and each encryption works with a server of somebody else. A wrong password is a matter
+// of the account, and is in no text.
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	for _, mechanism := range []string{sasl.Plain, sasl.Login, "CRAM-MD5", "XOAUTH2"} {
+		b := &backend{mechanisms: []string{mechanism}}
+		s := &server{address: b.serve(t, nil, settings.NoTLS, false)}
+		right := newAdapter(t, s, func(s *settings.Settings) { s.User, s.Password = "ann", "s3cret" })
+		c := call(2)
+		require.Equal(t, "accepted accepted", classes(t, c, right.Send(t.Context(), c)), mechanism)
+		require.Equal(t, []string{mechanism}, b.login)
+		require.Equal(t, []string{"u1@x.test", "u2@x.test"}, b.to)
+		wrong := newAdapter(t, s, func(s *settings.Settings) { s.User, s.Password = "ann", "wr0ng-one" })
+		parts := wrong.Send(t.Context(), c)
+		require.Equal(t, "account account", classes(t, c, parts), mechanism)
+		require.NotContains(t, parts[0].Text, "wr0ng-one")
+	}
+	b := &backend{}
+	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, false)}, func(s *settings.Settings) {
+		s.User, s.Password = "ann", "s3cret"
+	})
+	c := call(1)
+	parts := p.Send(t.Context(), c)
+	require.Equal(t, "account", classes(t, c, parts))
+	require.Contains(t, parts[0].Text, "offers no way to log in")
+}
+
+// TestCertificates: mail and passwords go only to a server whose certificate is valid.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{settings.TLS, settings.StartTLS} {
+		b := &backend{mechanisms: []string{sasl.Plain}}
+		ca, dir := testkit.NewAuthority(t), t.TempDir()
+		ca.Certificate(t, dir+"/cert", dir+"/key", "127.0.0.1", time.Hour)
+		cert, err := tls.LoadX509KeyPair(dir+"/cert", dir+"/key")
+		require.NoError(t, err)
+		s := &server{address: b.serve(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, mode, false)}
+		encrypted := func(s *settings.Settings) { s.TLS, s.User, s.Password = mode, "ann", "s3cret" }
+		c := call(1)
+		parts := newAdapter(t, s, encrypted).Send(t.Context(), c)
+		require.Equal(t, "account", classes(t, c, parts), mode)
+		require.Contains(t, parts[0].Text, "certificate", mode)
+		require.Empty(t, b.login, "the password was not sent")
+		p := newAdapter(t, s, encrypted)
+		p.roots = ca.Pool
+		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)), mode)
+	}
+	b := &backend{}
+	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, false)}, func(s *settings.Settings) {
+		s.TLS = settings.StartTLS
+	})
+	c := call(1)
+	require.Equal(t, "unavailable", classes(t, c, p.Send(t.Context(), c)), "no STARTTLS, no mail")
+	require.Empty(t, b.to)
+}
+
+// TestLMTP: the server answers for each recipient after the content.
+func TestLMTP(t *testing.T) {
+	t.Parallel()
+	b := &backend{refuse: map[string]bool{"u2@x.test": true}}
+	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, true)}, func(s *settings.Settings) { s.Kind = "lmtp" })
+	c := call(3)
+	parts := p.Send(t.Context(), c)
+	require.Equal(t, "accepted rejected_recipient accepted", classes(t, c, parts), "%+v", parts)
+	require.Equal(t, []string{"u1@x.test", "u3@x.test"}, b.to)
+	require.False(t, CarriesLMTP().Copies)
+}
+
+// TestMechanisms: the answers of the ways to log in are those of the standards.
+func TestMechanisms(t *testing.T) {
+	t.Parallel()
+	challenge, err := base64.StdEncoding.DecodeString("PDE4OTYuNjk3MTcwOTUyQHBvc3RvZmZpY2UucmVzdG9uLm1jaS5uZXQ+")
+	require.NoError(t, err)
+	answer, err := (&cramMD5{"tim", "tanstaaftanstaaf"}).Next(challenge) // RFC 2195, 2
+	require.NoError(t, err)
+	require.Equal(t, "tim b913a602c7eda7a495b4e6e7334d3890", string(answer))
+	name, first, err := (&xoauth2{"someuser@example.com", "ya29.vF9dft4qmTc2Nvb3RlckBhdHRhdmlzdGEuY29tCg"}).Start()
+	require.NoError(t, err)
+	require.Equal(t, "XOAUTH2", name)
+	require.True(t, strings.HasPrefix(string(first), "user=someuser@example.com\x01auth=Bearer ya29."))
+	require.Equal(t, models.EventsNone, models.EventSource("none"))
+}

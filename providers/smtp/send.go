@@ -1,0 +1,242 @@
+package smtp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+)
+
+// Send implements models.Adapter with a transaction for each recipient, one after the other on one connection, or with
+// one transaction for a mail to all. It ends with ctx or after the provider's time-out.
+func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	if refused := message.Check(c, maxRecipients); refused != nil {
+		return refused
+	}
+	mails, refused := p.mails(c)
+	if refused != nil {
+		return refused
+	}
+	if !c.StartBy.IsZero() && models.Passed(c.StartBy) {
+		return []models.Part{{Class: models.Unavailable, Recipients: c.Numbers(), Reason: models.NotComposed,
+			Text: "the mail was not ready in time"}}
+	}
+	end := time.Now().Add(p.timeout)
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	if by, ok := ctx.Deadline(); ok {
+		end = models.EarlierOf(end, by)
+	}
+	var parts []models.Part
+	for i := range mails {
+		if i > 0 && done(ctx, end) {
+			return merged(append(parts, late(mails[i:], i)))
+		}
+		part, ok := p.deliver(ctx, end, &mails[i])
+		parts = append(parts, part...)
+		if !ok { // the next mail would meet the same
+			return merged(append(parts, rest(mails[i+1:], &part[len(part)-1])...))
+		}
+	}
+	return merged(parts)
+}
+
+// transaction is one mail to one or more recipients.
+type transaction struct {
+	from string
+	to   []string
+	who  models.Set // the recipients, in the order of to
+	id   string
+	raw  []byte
+}
+
+// mails composes the mails of a call, or returns the parts of one that cannot be made.
+func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Part) {
+	all, now := c.Numbers(), time.Now()
+	var lacking models.Set
+	var lacks string
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		if c.Together() && i > 0 {
+			out[0].to = append(out[0].to, r.Email)
+			continue
+		}
+		raw, missing, err := compose(c, r, now)
+		if err != nil {
+			return nil, message.Refuse(all, "", "the mail cannot be composed: "+parse.Text(err.Error()))
+		}
+		if missing != "" {
+			lacking.Add(r.Log.Recipient())
+			lacks = missing
+		}
+		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()), messageID(c, r), raw})
+	}
+	if c.Together() {
+		out[0].who = all
+	}
+	if !lacking.Empty() {
+		return nil, message.Together(c, message.Missing(all, lacking, lacks))
+	}
+	return out, nil
+}
+
+// late returns the part of mails for which a call that took some had no time any more.
+func late(mails []transaction, took int) models.Part {
+	return models.Part{Class: models.RejectedHereClass, Recipients: whoseAll(mails), Fewer: took,
+		Text: "the time of the call was over before this mail"}
+}
+
+// rest returns the part of mails that were not tried, because the server refused one before for a reason that holds for
+// all.
+func rest(mails []transaction, because *models.Part) []models.Part {
+	who := whoseAll(mails)
+	if who.Empty() {
+		return nil
+	}
+	part := *because
+	part.Recipients, part.MessageID = who, ""
+	if part.Class == models.Unknown {
+		part.Class, part.Reason = models.Unavailable, ""
+		part.Text = "the connection broke before this mail"
+	}
+	return []models.Part{part}
+}
+
+func whoseAll(mails []transaction) (who models.Set) {
+	for i := range mails {
+		who = who.Or(mails[i].who)
+	}
+	return who
+}
+
+// merged joins parts that say the same.
+func merged(parts []models.Part) (out []models.Part) {
+	for _, p := range parts {
+		if n := len(out); n > 0 && p.MessageID == "" {
+			last := out[n-1]
+			last.Recipients, last.MessageID = p.Recipients, ""
+			if same(&last, &p) {
+				out[n-1].Recipients = out[n-1].Recipients.Or(p.Recipients)
+				continue
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func same(a, b *models.Part) bool {
+	return a.Class == b.Class && a.Reason == b.Reason && a.Status == b.Status && a.Text == b.Text && a.Fewer == b.Fewer
+}
+
+// deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.
+func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (parts []models.Part, ok bool) {
+	s, err := p.open(ctx, end)
+	for {
+		if err != nil {
+			return []models.Part{p.failed(connecting, err, m.who)}, false
+		}
+		stop := context.AfterFunc(ctx, func() { _ = s.conn.Conn.Close() })
+		at, refused, failure := p.envelope(s, m)
+		if failure != nil && !isReply(failure) && s.kept { // the server had closed it, and has nothing of the mail
+			stop()
+			s.abort()
+			s, err = p.dial(ctx, end)
+			continue
+		}
+		defer stop()
+		if failure == nil && refused == nil {
+			part, usable := p.transfer(s, m)
+			p.end(s, usable)
+			return []models.Part{part}, usable
+		}
+		if failure != nil {
+			refused = []models.Part{p.failed(at, failure, m.who)}
+		}
+		closing := refused[0].Status == 421
+		p.end(s, isReply(failure) && !closing && s.Reset() == nil || failure == nil && s.Reset() == nil)
+		return refused, at == recipient && (failure == nil || isReply(failure)) && !closing
+	}
+}
+
+// end keeps a connection that can take another mail.
+func (p *Adapter) end(s *session, usable bool) {
+	if usable {
+		p.sessions.keep(s)
+	} else {
+		s.abort()
+	}
+}
+
+func isReply(err error) bool {
+	var reply *smtp.SMTPError
+	return errors.As(err, &reply)
+}
+
+// envelope names the sender and the recipients. refused are the parts of a mail to all with a recipient that was refused.
+func (p *Adapter) envelope(s *session, m *transaction) (at stage, refused []models.Part, err error) {
+	options := &smtp.MailOptions{Size: int64(len(m.raw)), Return: smtp.DSNReturnHeaders, EnvelopeID: m.id}
+	if err := s.Mail(m.from, options); err != nil {
+		return sender, nil, err
+	}
+	i := 0
+	for number := range m.who.All() {
+		err := s.Rcpt(m.to[i], &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}})
+		if i++; err == nil {
+			continue
+		}
+		if len(m.to) == 1 || !isReply(err) {
+			return recipient, nil, err
+		}
+		return recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(number))), nil
+	}
+	return recipient, nil, nil
+}
+
+// transfer sends the content. usable reports whether the connection can take another mail.
+func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable bool) {
+	w, err := s.Data()
+	if err != nil {
+		return p.failed(content, err, m.who), false
+	}
+	if _, err = w.Write(m.raw); err != nil {
+		return p.failed(content, err, m.who), false
+	}
+	text := ""
+	if p.lmtp {
+		var all map[string]*smtp.DataResponse
+		var refused smtp.LMTPDataError
+		if all, err = w.CloseWithLMTPResponse(); errors.As(err, &refused) && refused[m.to[0]] != nil {
+			err = refused[m.to[0]]
+		}
+		if r := all[m.to[0]]; r != nil {
+			text, err = r.StatusText, nil
+		}
+	} else {
+		var r *smtp.DataResponse
+		if r, err = w.CloseWithResponse(); r != nil {
+			text = r.StatusText
+		}
+	}
+	switch {
+	case err == nil:
+		return models.Part{Class: models.Accepted, Recipients: m.who, Status: 250, MessageID: m.id,
+			Text: parse.Text(text, p.secrets()...)}, true
+	case isReply(err) && p.lmtp: // it is about the recipient
+		return p.failed(recipient, err, m.who), true
+	case isReply(err):
+		return p.failed(content, err, m.who), true
+	case s.conn.cut():
+		return p.failed(content, err, m.who), false
+	}
+	return models.Part{Class: models.Unknown, Recipients: m.who,
+		Text: "the mail was sent, and no answer came: " + parse.Text(err.Error(), p.secrets()...)}, false
+}

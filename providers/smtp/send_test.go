@@ -1,0 +1,253 @@
+package smtp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/mail"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
+)
+
+func newAdapter(t *testing.T, s *server, change ...func(*settings.Settings)) *Adapter {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.address)
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	set := settings.Settings{Name: "relay", Kind: "smtp", Host: host, Port: number, Timeout: time.Minute}
+	for _, f := range change {
+		f(&set)
+	}
+	p, err := New(set)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// call returns a call to n recipients, u1@x.test and so on.
+func call(n int) *models.Call {
+	batch := models.NewBatchID(time.Now())
+	c := &models.Call{Batch: batch, Attempt: 1, Content: &models.Content{
+		From: models.Address{Name: "Größe", Email: "from@x.test"}, Subject: "Hallo {{name}}", Text: "Für {{name}}.\n.\nEnde"}}
+	for i := range n {
+		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batch.Log(i + 1), Recipient: models.Recipient{
+			Email: fmt.Sprintf("u%d@x.test", i+1), Vars: map[string]string{"name": fmt.Sprintf("N%d", i+1)}}})
+	}
+	return c
+}
+
+// classes returns the class of each recipient of an answer.
+func classes(t *testing.T, c *models.Call, parts []models.Part) string {
+	t.Helper()
+	var out []string
+	for i := range c.Recipients {
+		found := []string{}
+		for _, p := range parts {
+			if p.Recipients.Has(c.Recipients[i].Log.Recipient()) {
+				found = append(found, string(p.Class))
+			}
+		}
+		require.Len(t, found, 1, "each recipient is in one part: %+v", parts)
+		out = append(out, found[0])
+	}
+	return strings.Join(out, " ")
+}
+
+// TestStages: what an answer, or its absence, means at each stage. Before the final dot nothing was kept; after it the
+// outcome is unknown until the reply.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replies map[string]string
+		want    string // of two recipients
+		reason  models.Reason
+		taken   int // mails that the server has
+	}{
+		"all is well":                 {nil, "accepted accepted", "", 2},
+		"no greeting":                 {map[string]string{"": "drop"}, "unavailable unavailable", "", 0},
+		"it is busy":                  {map[string]string{"": "421 4.3.2 busy"}, "unavailable unavailable", "", 0},
+		"it wants no mail":            {map[string]string{"": "554 no SMTP service here"}, "unavailable unavailable", "", 0},
+		"EHLO":                        {map[string]string{"EHLO": "drop", "HELO": "drop"}, "unavailable unavailable", "", 0},
+		"MAIL, the line breaks":       {map[string]string{"MAIL": "drop"}, "unavailable unavailable", "", 0},
+		"MAIL, no login":              {map[string]string{"MAIL": "530 5.7.0 Authentication required"}, "account account", "", 0},
+		"MAIL, another sender":        {map[string]string{"MAIL": "550 5.1.8 sender refused"}, "account account", models.SenderNotVerified, 0},
+		"MAIL, too large":             {map[string]string{"MAIL": "552 5.3.4 too large"}, "rejected_here rejected_here", models.TooLarge, 0},
+		"MAIL, later":                 {map[string]string{"MAIL": "451 4.3.0 later"}, "throttled throttled", "", 0},
+		"RCPT, one does not exist":    {map[string]string{"RCPT u1@x.test": "550 5.1.1 no such user"}, "rejected_recipient accepted", models.MailboxInvalid, 1},
+		"RCPT, only words":            {map[string]string{"RCPT u1@x.test": "550 no such user here"}, "rejected_recipient accepted", models.MailboxInvalid, 1},
+		"RCPT, no meaning":            {map[string]string{"RCPT u1@x.test": "550 no"}, "rejected_here accepted", "", 1},
+		"RCPT, greylisted":            {map[string]string{"RCPT u1@x.test": "450 4.7.1 greylisted, try again later"}, "throttled accepted", models.Greylisted, 1},
+		"RCPT, full":                  {map[string]string{"RCPT u1@x.test": "552 5.2.2 mailbox full"}, "rejected_recipient accepted", models.MailboxFull, 1},
+		"RCPT, too many":              {map[string]string{"RCPT u2@x.test": "452 4.5.3 too many recipients"}, "accepted throttled", "", 1},
+		"RCPT, relaying":              {map[string]string{"RCPT": "554 5.7.1 Relay access denied"}, "account account", "", 0},
+		"RCPT, it stops":              {map[string]string{"RCPT u1@x.test": "after 421 4.3.2 shutting down"}, "unavailable unavailable", "", 0},
+		"RCPT, the line breaks":       {map[string]string{"RCPT u1@x.test": "drop"}, "unavailable unavailable", "", 0},
+		"DATA, the line breaks":       {map[string]string{"DATA": "drop"}, "unavailable unavailable", "", 0},
+		"DATA, refused":               {map[string]string{"DATA": "554 5.5.1 no valid recipients"}, "rejected_here rejected_here", "", 0},
+		"the dot, the line breaks":    {map[string]string{".": "drop"}, "unknown unavailable", "", 1},
+		"the dot, no answer":          {map[string]string{".": "hang"}, "unknown unavailable", "", 1},
+		"the dot, no SMTP":            {map[string]string{".": "HTTP/1.1 400 Bad Request"}, "unknown unavailable", "", 1},
+		"the dot, later":              {map[string]string{".": "451 4.3.0 later"}, "throttled throttled", "", 2},
+		"the dot, spam":               {map[string]string{".": "554 5.7.1 spam"}, "rejected_here rejected_here", models.PolicyReputation, 2},
+		"the dot, bad content":        {map[string]string{".": "554 5.6.0 bad header"}, "rejected_request rejected_request", models.InvalidRequest, 2},
+		"the dot, a virus":            {map[string]string{".": "554 virus found"}, "rejected_here rejected_here", models.Virus, 2},
+		"taken, and then it is gone":  {map[string]string{".": "after 250 ok"}, "accepted accepted", "", 2},
+		"taken, the session is wrong": {map[string]string{"RSET": "drop"}, "accepted accepted", "", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, c.replies)
+			p := newAdapter(t, s)
+			to := call(2)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				select {
+				case <-s.hung:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+			parts := p.Send(ctx, to)
+			require.Equal(t, c.want, classes(t, to, parts), "%+v", parts)
+			require.Len(t, s.taken(), c.taken)
+			if c.reason != "" {
+				require.Equal(t, c.reason, parts[0].Reason, "%+v", parts)
+			}
+			for _, part := range parts {
+				require.NotContains(t, part.Text, "@")
+			}
+		})
+	}
+}
+
+// TestMailIsComplete: what arrives has the values of its recipient, and lines with a dot as they were.
+func TestMailIsComplete(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil, "DSN")
+	p := newAdapter(t, s)
+	c := call(3)
+	parts := p.Send(t.Context(), c)
+	require.Equal(t, "accepted accepted accepted", classes(t, c, parts))
+	require.Equal(t, 1, s.conns, "one connection for all")
+	got := s.taken()
+	require.Len(t, got, 3)
+	for i, m := range got {
+		require.Equal(t, "from@x.test", m.from)
+		require.Equal(t, []string{c.Recipients[i].Email}, m.to)
+		parsed, err := mail.ReadMessage(strings.NewReader(m.body))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("Hallo N%d", i+1), parsed.Header.Get("Subject"))
+		require.Equal(t, "<"+c.Recipients[i].Log.String()+"@x.test>", parsed.Header.Get("Message-Id"))
+		require.Empty(t, parsed.Header.Get("Bcc"))
+		require.Contains(t, m.body, "\r\n.\r\nEnde")
+	}
+	require.Contains(t, strings.Join(s.commands, "\n"), "ENVID="+c.Recipients[0].Log.String()+"@x.test")
+	require.Len(t, p.Send(t.Context(), call(1)), 1)
+	require.Equal(t, 1, s.conns, "the connection is used again")
+}
+
+// TestStaleConnection: an idle connection that the server has closed costs a new one, and no mail.
+func TestStaleConnection(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{".": "after 250 ok"})
+	p := newAdapter(t, s)
+	for range 3 {
+		c := call(1)
+		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	}
+	require.Len(t, s.taken(), 3)
+	require.Equal(t, 3, s.conns)
+}
+
+// TestTogether: one mail to several is one transaction, and goes to all of them or to none.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		replies map[string]string
+		want    string
+		taken   int
+	}{
+		"all":             {nil, "accepted accepted accepted", 1},
+		"one is refused":  {map[string]string{"RCPT u2@x.test": "550 5.1.1 no such user"}, "split rejected_recipient split", 0},
+		"all are refused": {map[string]string{".": "554 5.7.1 spam"}, "rejected_here rejected_here rejected_here", 1},
+		"no answer":       {map[string]string{".": "drop"}, "unknown unknown unknown", 1},
+	} {
+		s := newServer(t, c.replies)
+		p := newAdapter(t, s)
+		to := call(3)
+		to.Recipients[0].Role, to.Recipients[1].Role, to.Recipients[2].Role = models.To, models.CC, models.BCC
+		require.Equal(t, c.want, classes(t, to, p.Send(t.Context(), to)), name)
+		got := s.taken()
+		require.Len(t, got, c.taken, name)
+		if len(got) > 0 {
+			require.Equal(t, []string{"u1@x.test", "u2@x.test", "u3@x.test"}, got[0].to, name)
+			require.NotContains(t, got[0].body, "u3@x.test", name)
+			require.Contains(t, got[0].body, "Cc: <u2@x.test>", name)
+		}
+	}
+}
+
+// TestNothingAfterTheCall: when the call's time is over, the connection is closed, and no mail is ended by that.
+func TestNothingAfterTheCall(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"DATA": "hang"})
+	p := newAdapter(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := call(2)
+	done := make(chan []models.Part)
+	go func() { done <- p.Send(ctx, c) }()
+	<-s.hung
+	cancel()
+	require.Equal(t, "unavailable unavailable", classes(t, c, <-done))
+	require.Empty(t, s.taken())
+
+	c.StartBy = time.Now().Add(-time.Second)
+	parts := p.Send(t.Context(), c)
+	require.Equal(t, models.NotComposed, parts[0].Reason)
+}
+
+// TestChecks: mistakes in the settings are reported together.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	good := settings.Settings{Name: "r", Kind: "smtp", Host: "smtp.example.com", User: "u", Password: "p"}
+	with := func(change func(*settings.Settings)) settings.Settings {
+		s := good
+		change(&s)
+		return s
+	}
+	for name, c := range map[string]struct {
+		s    settings.Settings
+		want []string
+	}{
+		"good":                  {good, nil},
+		"no host":               {with(func(s *settings.Settings) { s.Host = "" }), []string{"host"}},
+		"a URL":                 {with(func(s *settings.Settings) { s.Host = "smtp://x" }), []string{"host"}},
+		"a port in it":          {with(func(s *settings.Settings) { s.Host = "x.test:25" }), []string{"host"}},
+		"half an account":       {with(func(s *settings.Settings) { s.Password = "" }), []string{"user"}},
+		"readable on the way":   {with(func(s *settings.Settings) { s.TLS = settings.NoTLS }), []string{"tls"}},
+		"readable here":         {with(func(s *settings.Settings) { s.TLS, s.Host = settings.NoTLS, "127.0.0.1" }), nil},
+		"no such encryption":    {with(func(s *settings.Settings) { s.TLS = "ssl" }), []string{"tls"}},
+		"several":               {with(func(s *settings.Settings) { s.Host, s.Port = "", -1 }), []string{"host", "port"}},
+		"events":                {with(func(s *settings.Settings) { s.Events, s.WebhookKey = models.EventsWebhook, "k" }), []string{"events"}},
+		"LMTP without a port":   {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "127.0.0.1" }), []string{"port"}},
+		"LMTP through a socket": {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "/run/lmtp" }), nil},
+		"SMTP through a socket": {with(func(s *settings.Settings) { s.Host = "/run/smtp" }), []string{"host"}},
+	} {
+		var got []string
+		for _, err := range Check(c.s) {
+			m, ok := err.(settings.Mistake) //nolint:errorlint // each is one
+			require.True(t, ok)
+			got = append(got, m.Setting)
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}

@@ -1,0 +1,163 @@
+package smtp
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT, DATA,
+// "." for the end of the content, RSET, AUTH, and "" for the greeting. "drop" closes the connection instead, "hang" never
+// answers, and "after " before a reply drops the connection after it.
+type server struct {
+	address string
+	replies map[string]string
+	caps    []string
+
+	mu       sync.Mutex
+	mails    []taken  // whose final dot arrived
+	commands []string // of all connections
+	conns    int
+	hung     chan struct{} // has a value for each command that hangs
+	ended    chan struct{} // closed to end those that hang
+	all      sync.WaitGroup
+}
+
+// taken is a mail that arrived whole.
+type taken struct {
+	from string
+	to   []string
+	body string
+}
+
+func newServer(t *testing.T, replies map[string]string, caps ...string) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &server{address: l.Addr().String(), replies: replies, caps: caps, hung: make(chan struct{}, 10), ended: make(chan struct{})}
+	s.all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns++
+			s.mu.Unlock()
+			s.all.Go(func() { s.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		close(s.ended)
+		_ = l.Close()
+		s.all.Wait()
+	})
+	return s
+}
+
+// say writes a reply. It reports whether the connection goes on.
+func (s *server) say(c net.Conn, command, usual string) bool {
+	reply, ok := s.replies[command]
+	if verb, _, cut := strings.Cut(command, " "); !ok && cut {
+		reply, ok = s.replies[verb]
+	}
+	if !ok {
+		reply = usual
+	}
+	reply, last := strings.CutPrefix(reply, "after ")
+	switch reply {
+	case "drop":
+		return false
+	case "hang":
+		s.hung <- struct{}{}
+		<-s.ended
+		return false
+	}
+	_, err := fmt.Fprintf(c, "%s\r\n", reply)
+	return err == nil && !last
+}
+
+func (s *server) serve(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	go func() { // a client that waits for the end of a test must not
+		<-s.ended
+		_ = c.Close()
+	}()
+	r := bufio.NewReader(c)
+	if !s.say(c, "", "220 test.example ESMTP") {
+		return
+	}
+	var m taken
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		line = strings.TrimRight(line, "\r\n")
+		s.mu.Lock()
+		s.commands = append(s.commands, line)
+		s.mu.Unlock()
+		verb, rest, _ := strings.Cut(line, " ")
+		var goes bool
+		switch verb {
+		case "EHLO", "LHLO":
+			usual := "250-test.example"
+			for _, cap := range append([]string{"SIZE 1000000", "8BITMIME"}, s.caps...) {
+				usual += "\r\n250-" + cap
+			}
+			goes = s.say(c, "EHLO", usual+"\r\n250 HELP")
+		case "MAIL":
+			m = taken{from: between(rest)}
+			goes = s.say(c, "MAIL", "250 ok")
+		case "RCPT":
+			m.to = append(m.to, between(rest))
+			goes = s.say(c, "RCPT "+between(rest), "250 ok")
+		case "DATA":
+			if goes = s.say(c, "DATA", "354 go on"); !goes || s.replies["DATA"] != "" {
+				break
+			}
+			if m.body, err = readContent(r); err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.mails = append(s.mails, m)
+			s.mu.Unlock()
+			goes = s.say(c, ".", "250 2.0.0 queued as Q1")
+		default:
+			goes = s.say(c, verb, "250 ok")
+		}
+		if !goes {
+			return
+		}
+	}
+}
+
+// between returns the address between < and >.
+func between(s string) string {
+	_, s, _ = strings.Cut(s, "<")
+	s, _, _ = strings.Cut(s, ">")
+	return s
+}
+
+// readContent reads to the final dot.
+func readContent(r *bufio.Reader) (string, error) {
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil || line == ".\r\n" {
+			return b.String(), err
+		}
+		b.WriteString(strings.TrimPrefix(line, "."))
+	}
+}
+
+func (s *server) taken() []taken {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]taken(nil), s.mails...)
+}

@@ -1,0 +1,199 @@
+// Package smtp is the adapter for any server that takes mail by SMTP, and for a local one that takes it by LMTP.
+//
+// A mail is composed in memory with go-mail, and sent with the client of go-smtp, one transaction for each recipient. So
+// each answer is about one recipient, and its outcome is unknown only between the final dot and the reply to it.
+package smtp
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
+)
+
+// maxRecipients is how many transactions a call has at most. One takes five round trips, so that a call ends well before
+// its time-out at a server that is far away.
+const maxRecipients = 50
+
+// An Adapter is one provider of the kind SMTP or LMTP. It implements models.Adapter.
+type Adapter struct {
+	lmtp     bool
+	address  string // host:port, or the path of a socket
+	host     string
+	tls      string
+	roots    *x509.CertPool // nil: those of the system
+	hello    string
+	timeout  time.Duration
+	account  atomic.Pointer[account]
+	sessions *pool
+}
+
+// account is replaced as a whole while the adapter is in use.
+type account struct{ user, password, before string }
+
+var _ models.Adapter = (*Adapter)(nil)
+
+// ports are the usual ports of submission (RFC 8314, RFC 6409) and of a relay without encryption.
+var ports = map[string]int{settings.TLS: 465, settings.StartTLS: 587, settings.NoTLS: 25}
+
+// Check returns all mistakes in the settings. Their texts have no secrets.
+func Check(s settings.Settings) []error {
+	if s.Events == "" {
+		s.Events = models.EventsNone
+	}
+	errs := s.CheckCommon()
+	wrong := func(setting, text string) { errs = append(errs, settings.Mistake{Setting: setting, Text: text}) }
+	mode := security(&s)
+	switch {
+	case s.Host == "":
+		wrong("host", "required: the name of the server, like smtp.example.com")
+	case strings.HasPrefix(s.Host, "/"):
+		if s.Kind != "lmtp" {
+			wrong("host", "only LMTP uses a socket of this machine")
+		}
+	case !validHost(s.Host):
+		wrong("host", "must be a name or an address without a port, like smtp.example.com")
+	}
+	switch {
+	case s.Port < 0 || s.Port > 65535:
+		wrong("port", "must be between 1 and 65535")
+	case s.Kind == "lmtp" && s.Port == 0 && !strings.HasPrefix(s.Host, "/"):
+		wrong("port", "required: LMTP has no usual port; 24 is common")
+	}
+	switch {
+	case ports[mode] == 0:
+		wrong("tls", "must be none, starttls or tls")
+	case mode == settings.NoTLS && !local(s.Host):
+		wrong("tls", "none is only for a server on this machine: passwords and mail would be readable on the way")
+	}
+	if (s.User == "") != (s.Password == "") {
+		wrong("user", "user and password belong together")
+	}
+	if s.Events == models.EventsWebhook {
+		wrong("events", "must be none: a server that takes mail by SMTP reports no events to a URL")
+	}
+	return errs
+}
+
+// security returns how connections are encrypted: as the settings say, or as is usual.
+func security(s *settings.Settings) string {
+	switch {
+	case s.TLS != "":
+		return s.TLS
+	case s.Port == 465:
+		return settings.TLS
+	case s.Kind == "lmtp" || local(s.Host):
+		return settings.NoTLS
+	}
+	return settings.StartTLS
+}
+
+// local reports whether a host is this machine.
+func local(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
+}
+
+func validHost(s string) bool {
+	return net.ParseIP(s) != nil || len(s) <= 253 && strings.Trim(s, ".-") == s &&
+		!strings.ContainsFunc(s, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
+		})
+}
+
+// New returns the adapter for a provider. The error names all mistakes in its settings.
+func New(s settings.Settings) (*Adapter, error) {
+	s.Events = models.EventsNone
+	if err := errors.Join(Check(s)...); err != nil {
+		return nil, err
+	}
+	s = s.WithDefaults()
+	p := &Adapter{lmtp: s.Kind == "lmtp", host: s.Host, tls: security(&s), timeout: s.Timeout, hello: "localhost"}
+	p.address = s.Host
+	if !strings.HasPrefix(s.Host, "/") {
+		port := s.Port
+		if port == 0 {
+			port = ports[p.tls]
+		}
+		p.address = net.JoinHostPort(s.Host, strconv.Itoa(port))
+	}
+	if name := s.Domain; name != "" {
+		p.hello = name
+	}
+	p.sessions = &pool{most: s.MaxConns}
+	p.SetKeys(s)
+	return p, nil
+}
+
+// SetKeys replaces the user and the password by those of settings that Check has accepted. Calls in flight keep theirs.
+func (p *Adapter) SetKeys(s settings.Settings) {
+	a := &account{user: s.User, password: s.Password}
+	if old := p.account.Load(); old != nil {
+		a.before = old.password
+	}
+	p.account.Store(a)
+	p.sessions.close() // those of the old account
+}
+
+// Carries returns what every provider of this kind carries. Each recipient has a mail of its own, which is composed here.
+func Carries() models.Capabilities {
+	return models.Capabilities{
+		Attachments: true,
+		Inline:      true,
+		InlineNames: true,
+		Copies:      true,
+		Names:       true,
+		NameMarks:   true,
+		Variables:   true,
+		Headers:     true,
+		HeaderNames: true,
+	}
+}
+
+// CarriesLMTP returns what a provider by LMTP carries: it answers for each recipient of a mail, so that some may have it
+// and others not.
+func CarriesLMTP() models.Capabilities {
+	c := Carries()
+	c.Copies = false
+	return c
+}
+
+// MaxRecipients implements models.Adapter.
+func (p *Adapter) MaxRecipients() int { return maxRecipients }
+
+// MaxWebhook implements models.Adapter. There are none.
+func (p *Adapter) MaxWebhook() int64 { return 1 }
+
+// VerifyHeader implements models.Adapter.
+func (p *Adapter) VerifyHeader(http.Header, time.Time) error { return errNoWebhooks }
+
+// Verify implements models.Adapter.
+func (p *Adapter) Verify(http.Header, []byte, time.Time) (string, error) { return "", errNoWebhooks }
+
+// Parse implements models.Adapter.
+func (p *Adapter) Parse([]byte) models.Parsed { return models.Parsed{} }
+
+// Close implements models.Adapter.
+func (p *Adapter) Close() { p.sessions.close() }
+
+var errNoWebhooks = &models.WebhookError{
+	Status: http.StatusNotFound, Code: "not_configured", Detail: "a server that takes mail by SMTP has no webhooks",
+}
+
+// secrets returns what no text may show.
+func (p *Adapter) secrets() []string {
+	a := p.account.Load()
+	return slices.DeleteFunc([]string{a.password, a.before}, func(s string) bool { return s == "" })
+}
+
+// done reports whether nothing may be sent any more.
+func done(ctx context.Context, end time.Time) bool { return ctx.Err() != nil || models.Passed(end) }
