@@ -2,13 +2,13 @@ package mailgun
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
@@ -53,34 +53,32 @@ func readPost(body []byte) (in post, err error) {
 //
 // A wrong signature is answered with 401, so that Mailgun repeats the post: after its signing key was reset, our key is
 // the wrong one. Mailgun never repeats a post that got 406.
-func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
+func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (v models.Verified, err error) {
 	if len(p.keys.Load().webhook) == 0 {
-		return "", parse.NotConfigured()
+		return v, parse.NotConfigured()
 	}
 	var s signature
-	in, err := readPost(body)
+	in, err := readPost(w.Body)
 	if err != nil {
-		return "", malformed(err.Error())
+		return v, malformed(err.Error())
 	}
 	parse.Into(in.Signature, &s)
 	if s.Timestamp == "" || s.Token == "" || s.Signature == "" {
-		return "", malformed("the post is not signed")
+		return v, malformed("the post is not signed")
 	}
 	got, err := hex.DecodeString(string(s.Signature))
 	if err != nil {
-		return "", forged()
+		return v, forged()
 	}
 	if !p.signed(s, got) {
-		return "", forged()
+		return v, forged()
 	}
-	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
-		return "", err
-	}
-	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
+	v.Replay = string(s.Timestamp) + "." + hex.EncodeToString(got)
+	return v, parse.Fresh(string(s.Timestamp), w.At)
 }
 
 // VerifyHeader implements models.Adapter. The header of a post holds no signature.
-func (p *Adapter) VerifyHeader(http.Header, time.Time) error {
+func (p *Adapter) VerifyHeader(*models.Webhook) error {
 	if len(p.keys.Load().webhook) == 0 {
 		return parse.NotConfigured()
 	}

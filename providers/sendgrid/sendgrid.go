@@ -129,5 +129,8 @@ func (p *Adapter) MaxRecipients() int { return maxRecipients }
 // MaxWebhook implements models.Adapter.
 func (p *Adapter) MaxWebhook() int64 { return maxWebhook }
 
+// WebhookMethods implements models.Adapter.
+func (p *Adapter) WebhookMethods() []string { return nil }
+
 // Close implements models.Adapter.
 func (p *Adapter) Close() { p.client.Close() }

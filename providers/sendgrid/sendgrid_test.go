@@ -157,7 +157,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *models.WebhookError
-	if _, err := p.Verify(http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+	if _, err := providertest.Verify(p, http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
 		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestVerifyHeader(t *testing.T) {
 		h := http.Header{}
 		h.Set(signatureHeader, c.signature)
 		h.Set(timestampHeader, c.timestamp)
-		err := p.VerifyHeader(h, now)
+		err := p.VerifyHeader(&models.Webhook{Header: h, At: now})
 		var refusal *models.WebhookError
 		if c.status == 0 && err != nil || c.status != 0 && (!errors.As(err, &refusal) || refusal.Status != c.status) {
 			t.Errorf("%s: %v, want status %d", name, err, c.status)
@@ -240,7 +240,7 @@ func FuzzVerify(f *testing.F) {
 		h.Set(signatureHeader, signature)
 		h.Set(timestampHeader, timestamp)
 		var refusal *models.WebhookError
-		if _, err := p.Verify(h, body, now); !errors.As(err, &refusal) {
+		if _, err := providertest.Verify(p, h, body, now); !errors.As(err, &refusal) {
 			t.Errorf("got %v for what our key never signed", err)
 		}
 	})

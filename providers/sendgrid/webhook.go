@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -35,36 +36,36 @@ const maxSignature = 128
 //
 // SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
 // loses nothing.
-func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
-	timestamp, der, err := p.signature(h)
+func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (none models.Verified, err error) {
+	timestamp, der, err := p.signature(w.Header)
 	if err != nil {
-		return "", err
+		return none, err
 	}
-	if len(body) == 0 || body[0] != '[' {
-		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
+	if len(w.Body) == 0 || w.Body[0] != '[' {
+		return none, &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
 			Detail: "the body is not a JSON array"}
 	}
 	hash := sha256.New()
 	hash.Write([]byte(timestamp))
-	hash.Write(body)
+	hash.Write(w.Body)
 	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
 	sum := hash.Sum(nil)
 	for _, key := range p.keys.Load().webhook {
 		if ecdsa.VerifyASN1(key, sum, der) {
-			return "", parse.Fresh(timestamp, now)
+			return none, parse.Fresh(timestamp, w.At)
 		}
 	}
-	return "", forged("the signature does not fit")
+	return none, forged("the signature does not fit")
 }
 
 // VerifyHeader implements models.Adapter: it refuses posts without a fresh timestamp and a
 // signature.
-func (p *Adapter) VerifyHeader(h http.Header, now time.Time) error {
-	timestamp, _, err := p.signature(h)
+func (p *Adapter) VerifyHeader(w *models.Webhook) error {
+	timestamp, _, err := p.signature(w.Header)
 	if err != nil {
 		return err
 	}
-	return parse.Fresh(timestamp, now)
+	return parse.Fresh(timestamp, w.At)
 }
 
 // signature returns the timestamp, which has ten digits, and the signature of a post.
