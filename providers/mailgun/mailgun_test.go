@@ -23,6 +23,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
@@ -98,7 +99,7 @@ func TestRecipientNames(t *testing.T) {
 }
 
 func TestKeysDiffer(t *testing.T) {
-	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
+	seen := map[string]string{kind.LogKey: "ours", percentKey: "ours", kind.AttemptKey: "ours"}
 	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61",
 		"sd_log", "sd_pct"} {
 		for _, form := range []message.Form{message.HTMLForm, message.TextForm, message.SubjectForm} {
@@ -148,8 +149,8 @@ func TestCheck(t *testing.T) {
 	for _, domain := range []string{"", "a/b.test", "nodot", "a..b", "a b.test", "-a.test", "ü.test", "a.test\r\n"} {
 		s := testSettings("")
 		s.Domain = domain
-		if len(Check(s)) != 1 {
-			t.Errorf("domain %q: %v", domain, Check(s))
+		if len(Spec.Check(s)) != 1 {
+			t.Errorf("domain %q: %v", domain, Spec.Check(s))
 		}
 	}
 	s := testSettings("")
