@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +28,7 @@ const patience = 5 * time.Minute
 
 // scripted is a provider with answers of the test.
 type scripted struct {
+	models.Adapter
 	name   string
 	mu     sync.Mutex
 	calls  []*models.Call
@@ -59,14 +59,6 @@ func (p *scripted) Send(ctx context.Context, c *models.Call) []models.Part {
 }
 
 func (p *scripted) MaxRecipients() int { return 1000 }
-func (p *scripted) MaxWebhook() int64  { return 1 << 20 }
-func (p *scripted) VerifyHeader(http.Header, time.Time) error {
-	return nil
-}
-
-func (p *scripted) Verify(http.Header, []byte, time.Time) (string, error) {
-	return "", nil
-}
 
 // Parse parses a list of events as JSON.
 func (p *scripted) Parse(body []byte) models.Parsed {

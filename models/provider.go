@@ -166,15 +166,16 @@ type Adapter interface {
 	// is larger than any that the provider sends.
 	MaxWebhook() int64
 
-	// VerifyHeader refuses a webhook whose header alone shows that Verify would refuse
-	// it, so that its body need not be read. A refusal is a *WebhookError.
-	VerifyHeader(h http.Header, now time.Time) error
+	// WebhookMethods returns the HTTP methods of webhooks besides POST.
+	WebhookMethods() []string
 
-	// Verify checks, over the raw body, that a webhook was sent by the provider and
-	// is fresh. A refusal is a *WebhookError. On success replay is a value that a
-	// replay of the webhook would have, too, or "". If it has a '.', the part
-	// before it is the same for webhooks that were signed at the same time.
-	Verify(h http.Header, body []byte, now time.Time) (replay string, err error)
+	// VerifyHeader refuses a webhook whose header alone shows that Verify would refuse
+	// it, so that its body need not be read. w has no body. A refusal is a *WebhookError.
+	VerifyHeader(w *Webhook) error
+
+	// Verify checks that a webhook was sent by the provider and is fresh. ctx bounds a call
+	// to the provider, if that needs one. A refusal is a *WebhookError.
+	Verify(ctx context.Context, w *Webhook) (Verified, error)
 
 	// Parse parses a verified webhook. It never panics, and returns the valid events
 	// even if others are not valid.
@@ -285,6 +286,28 @@ type UnnamedEvent struct {
 	MessageID string // as Part.MessageID of the answer to the call; empty: not known
 	Address   string // of the recipient; empty: not known
 	Event     Event
+}
+
+// Webhook is a request to the door of a provider.
+type Webhook struct {
+	Method string
+	URL    string // the configured public URL of the door, with the query of the request
+	Header http.Header
+	Body   []byte // as it came
+	At     time.Time
+}
+
+// Verified is what Verify says about a genuine webhook.
+type Verified struct {
+	// Replay is a value that a replay of the webhook would have, too, or "". If it has a '.',
+	// the part before it is the same for webhooks that were signed at the same time.
+	Replay string
+
+	// Status is 0 for a webhook with events, which is stored. Otherwise the webhook only wants
+	// this answer, as at the set-up of a webhook, and is not stored.
+	Status      int
+	ContentType string
+	Answer      []byte
 }
 
 // WebhookError is the refusal of a webhook.

@@ -230,14 +230,14 @@ type GroupKind string
 // those tried are Accepted and Rerouted.
 const (
 	ByProvider GroupKind = "provider"
-	ByCategory GroupKind = "category"
+	byCategory GroupKind = "category"
 	BySender   GroupKind = "sender" // by the domain of the sender
-	ByTemplate GroupKind = "template"
+	byTemplate GroupKind = "template"
 	ByTag      GroupKind = "tag"
 )
 
 // GroupKinds lists all kinds, in the order in which groups are kept.
-var GroupKinds = []GroupKind{ByProvider, ByCategory, BySender, ByTemplate, ByTag}
+var GroupKinds = []GroupKind{ByProvider, byCategory, BySender, byTemplate, ByTag}
 
 // Valid reports whether k is a kind.
 func (k GroupKind) Valid() bool { return slices.Contains(GroupKinds, k) }
@@ -247,11 +247,11 @@ func (k GroupKind) Words() string {
 	switch k {
 	case ByProvider:
 		return "Provider"
-	case ByCategory:
+	case byCategory:
 		return "Category"
 	case BySender:
 		return "Sender's domain"
-	case ByTemplate:
+	case byTemplate:
 		return "Template"
 	case ByTag:
 		return "Tag"
@@ -293,10 +293,10 @@ func (b *Batch) SetGroups() {
 			b.Groups = append(b.Groups, g)
 		}
 	}
-	add(ByCategory, b.Category)
+	add(byCategory, b.Category)
 	add(BySender, b.Content.From.Email[strings.LastIndexByte(b.Content.From.Email, '@')+1:])
 	if b.Template != nil {
-		add(ByTemplate, b.Template.Name)
+		add(byTemplate, b.Template.Name)
 	}
 	for _, tag := range b.Content.Tags {
 		add(ByTag, tag)

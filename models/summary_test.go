@@ -17,7 +17,7 @@ func TestSetGroups(t *testing.T) {
 		Template: &TemplateUse{Name: "weekly", Version: 3},
 		Content:  Content{From: Address{Email: "a@example.com"}, Tags: []string{"b", "a:c"}},
 	}
-	want := []Group{{ByCategory, "news"}, {BySender, "example.com"}, {ByTemplate, "weekly"}, {ByTag, "b"}, {ByTag, "a:c"}}
+	want := []Group{{byCategory, "news"}, {BySender, "example.com"}, {byTemplate, "weekly"}, {ByTag, "b"}, {ByTag, "a:c"}}
 	b.SetGroups()
 	require.Equal(t, want, b.Groups)
 	for _, g := range want {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
@@ -47,32 +48,43 @@ const (
 
 // A Kind is a kind of provider, with the constructor of its adapter.
 type Kind struct {
-	Name  string // as in Settings.Kind
-	Title string // for people
-	New   func(Settings) (models.Adapter, error)
-	Check func(Settings) []error // all mistakes in the settings, in words, without secrets
-	Boxes []models.EventBox      // what to choose at the provider so that it reports every kind of event
-
+	Name    string // as in Settings.Kind
+	Short   string // the usual name of a provider of the kind
+	Title   string // for people
+	Domain  bool   // its providers need Settings.Domain
 	Carries models.Capabilities
+	Boxes   []models.EventBox // what to choose at the provider so that it reports every kind of event
+
+	Check func(Settings) []error // all mistakes in the settings, in words, without secrets
+	New   func(Settings) (models.Adapter, error)
 }
 
 // Kinds lists the kinds of provider, one line each.
 func Kinds() []Kind {
 	return []Kind{
-		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check, sendgrid.Boxes(), sendgrid.Carries()},
-		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check, mailgun.Boxes(), mailgun.Carries()},
+		of(&sendgrid.Spec, sendgrid.New),
+		of(&mailgun.Spec, mailgun.New),
 	}
 }
 
-// adapt turns the constructor of an adapter into one that returns models.Adapter.
-func adapt[P models.Adapter](open func(Settings) (P, error)) func(Settings) (models.Adapter, error) {
-	return func(s Settings) (models.Adapter, error) {
-		p, err := open(s)
-		if err != nil {
-			return nil, err // a nil P in the interface would not be nil
-		}
-		return p, nil
+// of returns a kind by what its folder says.
+func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
+	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Carries, s.Events.Boxes(), s.Check,
+		func(s Settings) (models.Adapter, error) {
+			p, err := open(s)
+			if err != nil {
+				return nil, err // a nil P in the interface would not be nil
+			}
+			return p, nil
+		}}
+}
+
+// Names returns the names of the kinds.
+func Names() (out []string) {
+	for _, k := range Kinds() {
+		out = append(out, k.Name)
 	}
+	return out
 }
 
 // Find returns the kind of that name.
@@ -89,11 +101,7 @@ func Find(name string) (Kind, bool) {
 func Check(s Settings) []error {
 	k, ok := Find(s.Kind)
 	if !ok {
-		names := []string{}
-		for _, k := range Kinds() {
-			names = append(names, k.Name)
-		}
-		return []error{Mistake{Setting: "kind", Text: fmt.Sprintf("%q must be one of %s", s.Kind, strings.Join(names, ", "))}}
+		return []error{Mistake{Setting: "kind", Text: fmt.Sprintf("%q must be one of %s", s.Kind, strings.Join(Names(), ", "))}}
 	}
 	return k.Check(s)
 }

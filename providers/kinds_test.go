@@ -152,17 +152,17 @@ func TestSetKeys(t *testing.T) {
 		}
 		a.Send(t.Context(), providertest.SampleCall(1))
 		first := <-got
-		if err := a.VerifyHeader(http.Header{}, time.Now()); err == nil {
+		if err := a.VerifyHeader(&models.Webhook{At: time.Now()}); err == nil {
 			t.Errorf("%s: posts are verified without a key", k.Name)
 		}
 		s.APIKey, s.WebhookKey = "second-key", publicKey(t)
-		before := a.VerifyHeader(http.Header{}, time.Now())
+		before := a.VerifyHeader(&models.Webhook{At: time.Now()})
 		providers.SetKeys(a, s)
 		parts := a.Send(t.Context(), providertest.SampleCall(1))
 		if second := <-got; first == second || second == "" {
 			t.Errorf("%s: the new key is not used", k.Name)
 		}
-		if after := a.VerifyHeader(http.Header{}, time.Now()); after != nil && after.Error() == before.Error() {
+		if after := a.VerifyHeader(&models.Webhook{At: time.Now()}); after != nil && after.Error() == before.Error() {
 			t.Errorf("%s: the new webhook key is not used: %v", k.Name, after)
 		}
 		for _, p := range parts {

@@ -74,7 +74,7 @@ func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	_, err := s.adapter.Verify(r.Header, body, time.Now())
+	_, err := s.adapter.Verify(r.Context(), &models.Webhook{Method: r.Method, Header: r.Header, Body: body, At: time.Now()})
 	got := s.adapter.Parse(body)
 	s.mu.Lock()
 	defer s.mu.Unlock()

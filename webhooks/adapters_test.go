@@ -18,9 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/stretchr/testify/require"
 )
 
 // TestSendGrid posts through the real adapter with ECDSA signatures.

@@ -128,7 +128,7 @@ func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &hangingBroker{}
-		s := New(nullInbox{}, h, []Provider{{"sg", accepting("")}}, priority.New(), nil)
+		s := New(testDoor, nullInbox{}, h, []Provider{{"sg", accepting("")}}, priority.New(), nil)
 		began := time.Now()
 		for range cap(s.announce) + 1000 {
 			rec := httptest.NewRecorder()

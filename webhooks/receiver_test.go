@@ -77,7 +77,7 @@ func TestLastReceivedIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
-		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+		s := New(testDoor, nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -118,13 +118,13 @@ func TestRefusedPostsAreAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
 		wrongKey := false
-		p := &fakeProvider{verify: func(http.Header, []byte) (string, error) {
+		p := &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) {
 			if wrongKey {
-				return "", &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
+				return models.Verified{}, &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
 			}
-			return "", nil
+			return models.Verified{}, nil
 		}}
-		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"mg", p}, {"sg", accepting("")}}, priority.New(), nil)
+		s := New(testDoor, nullInbox{}, &hangingBroker{}, []Provider{{"mg", p}, {"sg", accepting("")}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -173,7 +173,7 @@ func TestOutageIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
 		open := func(name string) (s *Server, stop func()) {
-			s = New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+			s = New(testDoor, nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()
@@ -233,7 +233,7 @@ func TestNoOutageWithoutWebhooks(t *testing.T) {
 	t.Parallel()
 	b := newMemoryReports()
 	require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
-	s := New(nil, nil, nil, priority.New(), nil)
+	s := New(testDoor, nil, nil, nil, priority.New(), nil)
 	defer s.Close()
 	s.Watch(t.Context(), b, "new")
 	require.Empty(t, b.outages(t))
@@ -250,7 +250,7 @@ func TestClockAheadHidesNoOutage(t *testing.T) {
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "ahead", raw, 0))
 		stopped := time.Now()
 		time.Sleep(3 * time.Second)
-		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+		s := New(testDoor, nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -275,7 +275,7 @@ func TestPeerCrashIsRecordedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "down before", down, 0))
 		open := func(name string) (stop func()) {
-			s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+			s := New(testDoor, nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()
@@ -314,7 +314,7 @@ func TestRefusedPostsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
-		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+		s := New(testDoor, nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

@@ -13,9 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/stretchr/testify/require"
 )
 
 // TestRefusedUnread checks that a post is refused by its header, its length or its path before
@@ -58,8 +59,9 @@ func TestManyRefusalsAreDelayed(t *testing.T) {
 		refuse := &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
 		unsigned, forged := accepting(""), accepting("")
 		unsigned.header = refuse
-		forged.verify = func(http.Header, []byte) (string, error) { return "", refuse }
+		forged.verify = func(*models.Webhook) (models.Verified, error) { return models.Verified{}, refuse }
 		s := New(
+			testDoor,
 			nullInbox{},
 			&hangingBroker{},
 			[]Provider{{"sg", accepting("")}, {"unsigned", unsigned}, {"forged", forged}},
@@ -111,7 +113,7 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&lines, nil))
-		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"sg", refusing(401, "bad_signature")}}, priority.New(), log)
+		s := New(testDoor, nullInbox{}, &hangingBroker{}, []Provider{{"sg", refusing(401, "bad_signature")}}, priority.New(), log)
 		defer s.Close()
 		for range 100 {
 			s.ServeHTTP(

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 // Timeouts of one post and of one call of the broker.
 const (
 	readTime     = 30 * time.Second
+	verifyTime   = 10 * time.Second
 	storeTime    = 10 * time.Second
 	announceTime = 5 * time.Second
 )
@@ -49,9 +51,10 @@ type Publisher interface {
 	Publish(ctx context.Context, ms ...models.Message) error
 }
 
-// Server serves POST /webhooks/<provider>.
+// Server serves /webhooks/<provider>.
 type Server struct {
 	log       *slog.Logger
+	url       string // of the door, as the providers know it, without the name of a provider
 	inbox     Inbox
 	broker    Publisher
 	providers map[string]*provider
@@ -89,14 +92,17 @@ type provider struct {
 	lost lostPosts
 }
 
-// New returns a server for the posts of providers. sched says whether urgent mail passes.
-// A nil log discards all lines.
-func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger) *Server {
+// New returns a server for the posts of providers, who reach it at the URL of door and their name. sched says whether
+// urgent mail passes. A nil log discards all lines.
+func New(
+	door string, inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger,
+) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
 		log:       log,
+		url:       door,
 		inbox:     inbox,
 		broker:    broker,
 		providers: map[string]*provider{},
@@ -119,13 +125,9 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
-	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false // providers do not follow redirects
 	g.Use(s.recovered)
-	g.POST("/webhooks/:provider", s.post)
-	g.POST("/webhooks/:provider/", s.post)
-	g.NoRoute(s.noSuchProvider)
-	g.NoMethod(s.noSuchMethod)
+	g.NoRoute(s.receive)
 	s.engine = g
 	for range 4 {
 		s.wg.Go(s.announcer)
@@ -162,7 +164,7 @@ func (s *Server) recovered(c *gin.Context) {
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it in the same way
 				panic(v)
 			}
-			s.log.Error("webhook panicked", "err", v, "provider", c.Param("provider"))
+			s.log.Error("webhook panicked", "err", v, "path", c.Request.URL.Path)
 			if !c.Writer.Written() {
 				s.count("internal")
 				answer(c, http.StatusServiceUnavailable, "internal")
@@ -202,10 +204,12 @@ func (s *Server) delayRefusal() {
 	}
 }
 
-// noSuchMethod refuses all but POST.
-func (s *Server) noSuchMethod(c *gin.Context) {
+// noSuchMethod refuses a method that is none of those.
+func (s *Server) noSuchMethod(c *gin.Context, methods []string) {
 	closeConnection(c)
 	s.delayRefusal()
+	c.Header("Allow", strings.Join(methods, ", "))
+	c.AbortWithStatus(http.StatusMethodNotAllowed)
 }
 
 // refusals counts refused posts since the last line in the log.
@@ -257,16 +261,36 @@ func refusal(err error) *models.WebhookError {
 // mistakesOfOurs are the codes of refusals that a wrong key or a wrong clock of ours would cause.
 var mistakesOfOurs = []string{"bad_signature", "stale", "not_verified"}
 
-// post handles one post: verify, store, announce, answer. Status 200 means that the
-// post is stored.
-func (s *Server) post(c *gin.Context) {
-	name := c.Param("provider")
+// receive finds the provider that a request is of, whatever its method.
+func (s *Server) receive(c *gin.Context) {
+	name, ok := strings.CutPrefix(c.Request.URL.Path, "/webhooks/")
+	name = strings.TrimSuffix(name, "/")
 	a := s.providers[name]
-	if a == nil {
+	if !ok || a == nil {
 		s.noSuchProvider(c)
 		return
 	}
-	if err := a.VerifyHeader(c.Request.Header, time.Now()); err != nil {
+	methods := append([]string{http.MethodPost}, a.WebhookMethods()...)
+	if !slices.Contains(methods, c.Request.Method) {
+		s.noSuchMethod(c, methods)
+		return
+	}
+	w := &models.Webhook{
+		Method: c.Request.Method,
+		URL:    s.url + name,
+		Header: c.Request.Header,
+		At:     time.Now(),
+	}
+	if q := c.Request.URL.RawQuery; q != "" {
+		w.URL += "?" + q
+	}
+	s.post(c, name, a, w)
+}
+
+// post handles one webhook: verify, store, announce, answer. Status 200 means that the
+// post is stored.
+func (s *Server) post(c *gin.Context, name string, a *provider, w *models.Webhook) {
+	if err := a.VerifyHeader(w); err != nil {
 		refused := refusal(err)
 		if refused.Code == "stale" {
 			s.refusedOne(name, refused.Code)
@@ -283,8 +307,8 @@ func (s *Server) post(c *gin.Context) {
 		s.unreadable(c, name, err)
 		return
 	}
-	now := time.Now()
-	replay, err := a.Verify(c.Request.Header, body, now)
+	w.Body, w.At = body, time.Now()
+	verified, err := s.verify(a, w)
 	if err != nil {
 		release()
 		refused := refusal(err)
@@ -296,18 +320,29 @@ func (s *Server) post(c *gin.Context) {
 	}
 	known.Mark(c.Request.Context())
 	s.verifiedOne(name)
-	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
+	if verified.Status != 0 {
+		c.Data(verified.Status, verified.ContentType, verified.Answer)
+		return
+	}
+	if err := a.store(models.Post{Body: body, Replay: verified.Replay}); err != nil {
 		s.log.Error("cannot store a webhook post; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")
-		s.outage.note(now.UTC())
+		s.outage.note(w.At.UTC())
 		c.Header("Retry-After", "10")
 		answer(c, http.StatusServiceUnavailable, "store_unavailable")
 		return
 	}
 	s.accepted.Add(1)
-	s.received.note(name, now.UTC())
+	s.received.note(name, w.At.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
+}
+
+// verify verifies a webhook, for which the adapter may call the provider.
+func (s *Server) verify(a *provider, w *models.Webhook) (models.Verified, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, verifyTime)
+	defer cancel()
+	return a.Verify(ctx, w)
 }
 
 // refusedOne counts a post of a provider that was refused although it may be genuine.

@@ -30,25 +30,31 @@ import (
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
+// testDoor is where providers reach the server.
+const testDoor = "https://mail.example.com/webhooks/"
+
 // fakeProvider returns preset results from Verify.
 type fakeProvider struct {
 	models.Adapter
-	verify func(h http.Header, body []byte) (string, error)
-	header error
+	verify  func(w *models.Webhook) (models.Verified, error)
+	header  error
+	methods []string
 }
 
 func (f *fakeProvider) MaxWebhook() int64 { return testLimit }
 
-func (f *fakeProvider) VerifyHeader(http.Header, time.Time) error { return f.header }
+func (f *fakeProvider) WebhookMethods() []string { return f.methods }
 
-func (f *fakeProvider) Verify(h http.Header, body []byte, _ time.Time) (string, error) {
-	return f.verify(h, body)
+func (f *fakeProvider) VerifyHeader(*models.Webhook) error { return f.header }
+
+func (f *fakeProvider) Verify(_ context.Context, w *models.Webhook) (models.Verified, error) {
+	return f.verify(w)
 }
 
 // refusing returns a provider that refuses all posts.
 func refusing(status int, code string) *fakeProvider {
-	return &fakeProvider{verify: func(http.Header, []byte) (string, error) {
-		return "", &models.WebhookError{Status: status, Code: code, Detail: "a reason"}
+	return &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) {
+		return models.Verified{}, &models.WebhookError{Status: status, Code: code, Detail: "a reason"}
 	}}
 }
 
@@ -98,7 +104,7 @@ func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
 	store, broker := memory.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
-	f.server = New(f.inbox, broker, providers, priority.New(), nil)
+	f.server = New(testDoor, f.inbox, broker, providers, priority.New(), nil)
 	t.Cleanup(f.server.Close)
 	ts := httptest.NewServer(f.server)
 	t.Cleanup(ts.Close)
@@ -123,7 +129,7 @@ func (f *fixture) post(t *testing.T, provider string, h http.Header, body io.Rea
 
 // accepting returns a provider that accepts all posts with a replay token.
 func accepting(replay string) *fakeProvider {
-	return &fakeProvider{verify: func(http.Header, []byte) (string, error) { return replay, nil }}
+	return &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{Replay: replay}, nil }}
 }
 
 // TestStoredThenAnswered checks that a post is answered after its write, and that a
@@ -192,9 +198,9 @@ func TestRefusedPosts(t *testing.T) {
 		Provider{"old", refusing(403, "stale")},
 		Provider{
 			"odd",
-			&fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }},
+			&fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{}, errors.New("secret words") }},
 		},
-		Provider{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}},
+		Provider{"bug", &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { panic("secret words") }}},
 	)
 	for provider, want := range map[string]struct {
 		status int
@@ -357,7 +363,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestSlowPost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"sg", accepting("")}}, priority.New(), nil)
+		s := New(testDoor, nullInbox{}, &hangingBroker{}, []Provider{{"sg", accepting("")}}, priority.New(), nil)
 		defer s.Close()
 		rec := httptest.NewRecorder()
 		began := time.Now()

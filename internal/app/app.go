@@ -235,7 +235,7 @@ func (a *App) buildWebhooks(context.Context) error {
 			hooks = append(hooks, webhooks.Provider{Name: p.Name, Adapter: p.Adapter})
 		}
 	}
-	a.hooks = webhooks.New(a.store, a.broker, hooks, a.priority, a.log)
+	a.hooks = webhooks.New(webhooksURL(a.cfg), a.store, a.broker, hooks, a.priority, a.log)
 	return nil
 }
 

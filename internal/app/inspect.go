@@ -33,7 +33,7 @@ func InspectProvider(
 	}
 	url := ""
 	if spec.Events == models.EventsWebhook {
-		url = strings.TrimSuffix(cmp.Or(cfg.PublicURL, LocalURL(cfg)), "/") + "/webhooks/" + spec.Name
+		url = webhooksURL(cfg) + spec.Name
 	}
 	account, err := providers.Inspect(ctx, spec.Adapter, url)
 	if err != nil {
@@ -49,6 +49,11 @@ func InspectProvider(
 		account.Findings = append(account.Findings, dnscheck.Domain(ctx, resolver, d)...)
 	}
 	return account.Findings
+}
+
+// webhooksURL returns where the providers reach this server, without the name of a provider.
+func webhooksURL(cfg *config.Config) string {
+	return strings.TrimSuffix(cmp.Or(cfg.PublicURL, LocalURL(cfg)), "/") + "/webhooks/"
 }
 
 // inspect is InspectProvider for the dashboard.

@@ -43,7 +43,9 @@ type Suite struct {
 
 	// Sign signs a post at a time with the webhook key, SignOld with the old one, and Forge
 	// with a wrong one. Shift changes a signed post so that the signed bytes stay the same
-	// but their parts do not.
+	// but their parts do not. With Secret, posts have a secret in their header in place of a signature,
+	// which says nothing of their body and their time, and Shift is nil.
+	Secret               bool
 	Sign, SignOld, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift                func(h http.Header, body []byte) (http.Header, []byte)
 

@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -12,96 +13,111 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// Verify verifies a post.
+func Verify(p models.Adapter, h http.Header, body []byte, at time.Time) (replay string, err error) {
+	v, err := p.Verify(context.Background(), &models.Webhook{Method: http.MethodPost, Header: h, Body: body, At: at})
+	return v.Replay, err
+}
+
 func testVerify(t *testing.T, s Suite) {
 	p := adapter(t, s, "http://127.0.0.1:1")
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	body := s.Post(batch.Log(1), 1)
 	h, signed := s.Sign(body, now)
-	replay, err := p.Verify(h, signed, now)
-	if err != nil {
+	if _, err := Verify(p, h, signed, now); err != nil {
 		t.Fatalf("a good post is refused: %v", err)
 	}
-	if err := p.VerifyHeader(h, now); err != nil {
+	if err := p.VerifyHeader(&models.Webhook{Header: h, At: now}); err != nil {
 		t.Errorf("the header of a good post is refused: %v", err)
 	}
 	if most := p.MaxWebhook(); most < 1<<20 || most > 16<<20 {
 		t.Errorf("the largest post has %d bytes", most)
 	}
 	old, signedOld := s.SignOld(body, now)
-	if _, err := p.Verify(old, signedOld, now); err != nil {
+	if _, err := Verify(p, old, signedOld, now); err != nil {
 		t.Errorf("a post that is signed with the old key is refused: %v", err)
 	}
 	h.Set("Content-Type", "application/octet-stream")
-	if _, err := p.Verify(h, signed, now); err != nil {
+	if _, err := Verify(p, h, signed, now); err != nil {
 		t.Errorf("another content type: %v", err)
 	}
-	refused := func(name string, h http.Header, body []byte) *models.WebhookError {
-		t.Helper()
-		_, err := p.Verify(h, body, now)
-		var refusal *models.WebhookError
-		if !errors.As(err, &refusal) {
-			t.Errorf("%s: got %v, want a *models.WebhookError", name, err)
-			return &models.WebhookError{}
-		}
-		if refusal.Status < 400 || refusal.Code == "" {
-			t.Errorf("%s: refused with status %d, code %q", name, refusal.Status, refusal.Code)
-		}
-		var early *models.WebhookError
-		if err := p.VerifyHeader(h, now); err != nil && (!errors.As(err, &early) || *early != *refusal) {
-			t.Errorf("%s: refused with %v by its header, with %v as a whole", name, err, refusal)
-		}
-		return refusal
-	}
 	h, forged := s.Forge(body, now)
-	if e := refused("signed with another key", h, forged); e.Code != "bad_signature" {
+	if e := refusedPost(t, p, "signed with another key", h, forged, now); e.Code != "bad_signature" {
 		t.Errorf("signed with another key: code %q", e.Code)
 	}
-	refused("not signed", http.Header{}, body)
-	refused("empty", http.Header{}, nil)
+	refusedPost(t, p, "not signed", http.Header{}, body, now)
+	refusedPost(t, p, "empty", http.Header{}, nil, now)
+	if !s.Secret {
+		testSignature(t, s, p, now)
+	}
 	h, signed = s.Sign(body, now)
-	refused("shifted", firstOf(s.Shift(h, signed)), secondOf(s.Shift(h, signed)))
-	for _, age := range []time.Duration{26 * time.Hour, -2 * time.Hour, 30 * 24 * time.Hour} {
-		h, signed := s.Sign(body, now.Add(-age))
-		if e := refused("stale", h, signed); e.Code != "stale" || e.Status == http.StatusNotAcceptable {
-			t.Errorf("signed %v ago: code %q, status %d; it may be our clock, so the provider must repeat", age, e.Code,
-				e.Status)
-		}
-	}
-	for _, age := range []time.Duration{23 * time.Hour, 5 * time.Minute, -30 * time.Minute} {
-		h, signed := s.Sign(body, now.Add(-age))
-		if _, err := p.Verify(h, signed, now); err != nil {
-			t.Errorf("signed %v ago: %v", age, err)
-		}
-	}
-	// A changed post must be refused or have a replay key.
-	for i := range signed {
-		changed := bytes.Clone(signed)
-		changed[i] ^= 1
-		if got, err := p.Verify(h, changed, now); err == nil && (replay == "" || got == "") {
-			t.Fatalf("byte %d was changed and nothing shows it", i)
-		}
-	}
 	for name := range h {
 		for i := range h.Get(name) {
 			changed := h.Clone()
 			v := []byte(h.Get(name))
 			v[i] ^= 1
 			changed.Set(name, string(v))
-			if _, err := p.Verify(changed, signed, now); err == nil && !strings.EqualFold(name, "Content-Type") {
+			if _, err := Verify(p, changed, signed, now); err == nil && !strings.EqualFold(name, "Content-Type") {
 				t.Fatalf("byte %d of %s was changed and the post is still verified", i, name)
 			}
 		}
 	}
 	// A repeat has the same replay key.
-	h, signed = s.Sign(body, now)
-	first, _ := p.Verify(h, signed, now)
-	if again, _ := p.Verify(h, signed, now.Add(time.Hour)); again != first {
+	first, _ := Verify(p, h, signed, now)
+	if again, _ := Verify(p, h, signed, now.Add(time.Hour)); again != first || s.Secret && first != "" {
 		t.Errorf("the same post replays %q and %q", first, again)
 	}
 }
 
-func firstOf(h http.Header, _ []byte) http.Header { return h }
-func secondOf(_ http.Header, body []byte) []byte  { return body }
+// refusedPost checks that a post is refused, and by its header in the same way as by the whole.
+func refusedPost(
+	t *testing.T, p models.Adapter, name string, h http.Header, body []byte, now time.Time,
+) *models.WebhookError {
+	t.Helper()
+	_, err := Verify(p, h, body, now)
+	var refusal, early *models.WebhookError
+	if !errors.As(err, &refusal) {
+		t.Errorf("%s: got %v, want a *models.WebhookError", name, err)
+		return &models.WebhookError{}
+	}
+	if refusal.Status < 400 || refusal.Code == "" {
+		t.Errorf("%s: refused with status %d, code %q", name, refusal.Status, refusal.Code)
+	}
+	err = p.VerifyHeader(&models.Webhook{Header: h, At: now})
+	if err != nil && (!errors.As(err, &early) || *early != *refusal) {
+		t.Errorf("%s: refused with %v by its header, with %v as a whole", name, err, refusal)
+	}
+	return refusal
+}
+
+// testSignature checks that a signature is fresh, and covers the body or has a replay key.
+func testSignature(t *testing.T, s Suite, p models.Adapter, now time.Time) {
+	body := s.Post(batch.Log(1), 1)
+	h, signed := s.Sign(body, now)
+	shifted, rest := s.Shift(h, signed)
+	refusedPost(t, p, "shifted", shifted, rest, now)
+	for _, age := range []time.Duration{26 * time.Hour, -2 * time.Hour, 30 * 24 * time.Hour} {
+		h, signed := s.Sign(body, now.Add(-age))
+		if e := refusedPost(t, p, "stale", h, signed, now); e.Code != "stale" || e.Status == http.StatusNotAcceptable {
+			t.Errorf("signed %v ago: code %q, status %d; it may be our clock, so the provider must repeat", age, e.Code,
+				e.Status)
+		}
+	}
+	for _, age := range []time.Duration{23 * time.Hour, 5 * time.Minute, -30 * time.Minute} {
+		h, signed := s.Sign(body, now.Add(-age))
+		if _, err := Verify(p, h, signed, now); err != nil {
+			t.Errorf("signed %v ago: %v", age, err)
+		}
+	}
+	replay, _ := Verify(p, h, signed, now)
+	for i := range signed {
+		changed := bytes.Clone(signed)
+		changed[i] ^= 1
+		if got, err := Verify(p, h, changed, now); err == nil && (replay == "" || got == "") {
+			t.Fatalf("byte %d was changed and nothing shows it", i)
+		}
+	}
+}
 
 func testParse(t *testing.T, s Suite) {
 	p := adapter(t, s, "http://127.0.0.1:1")
@@ -172,7 +188,7 @@ func testParseGarbage(t *testing.T, s Suite) {
 	now := time.Now()
 	feed := func(body []byte) {
 		sound(t, p.Parse(body))
-		_, _ = p.Verify(http.Header{}, body, now)
+		_, _ = Verify(p, http.Header{}, body, now)
 	}
 	for _, text := range []string{"", " ", "null", "[]", "{}", "[null]", "[1,2]", "[[[]]]", `["a"]`, "[{}]", "[,]", "]",
 		"}", `{"event-data":7}`, `{"event-data":[]}`,

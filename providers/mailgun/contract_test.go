@@ -54,7 +54,7 @@ func TestContract(t *testing.T) {
 	}
 	providertest.Run(t, providertest.Suite{
 		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
-		Carries: Carries(),
+		Carries: Spec.Carries,
 		Read:    read,
 
 		ManyBytes: 30_000,

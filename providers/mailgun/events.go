@@ -2,25 +2,29 @@ package mailgun
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// kinds maps Mailgun's events. failed is refined by failure. stored (inbound mail) and the
-// list_ kinds do not concern a log and are skipped.
-var kinds = map[string]models.EventKind{
-	"accepted":     models.Processed,
-	"delivered":    models.Delivered,
-	"failed":       models.Bounced,
-	"rejected":     models.Rejected,
-	"opened":       models.Opened,
-	"clicked":      models.Clicked,
-	"unsubscribed": models.Unsubscribed,
-	"complained":   models.Complained,
+// events are Mailgun's. failed is refined by failure. stored (inbound mail) and the list_ kinds do not concern a log and
+// are skipped.
+var events = kind.Events{
+	kind.On("accepted", "accepted", "Accepted", models.Processed),
+	kind.On("clicked", "clicked", "Clicks", models.Clicked),
+	kind.On("complained", "complained", "Spam Complaints", models.Complained),
+	kind.On("delivered", "delivered", "Delivered Messages", models.Delivered),
+	kind.On("opened", "opened", "Opened Messages", models.Opened),
+	kind.On("failed", "permanent_fail", "Permanent Failure", models.Bounced, models.Blocked, models.Dropped),
+	kind.On("", "temporary_fail", "Temporary Failure", models.Deferred),
+	kind.On("unsubscribed", "unsubscribed", "Unsubscribes", models.Unsubscribed),
+	kind.On("rejected", "", "", models.Rejected),
 }
 
 // suppressions maps the reasons of failures that Mailgun decides without an attempt, and their
@@ -68,99 +72,59 @@ type status struct {
 }
 
 // Parse implements models.Adapter. A post holds one event.
-func (p *Adapter) Parse(body []byte) models.Parsed {
+func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	var e event
 	in, err := readPost(body)
+	if err == nil && json.Unmarshal(in.Event, &e) != nil {
+		err = errors.New("there is no event-data that can be read")
+	}
 	if err != nil {
-		return skipped("event 1: " + err.Error())
+		out.Skipped = []string{"event 1: " + err.Error()}
+		return out
 	}
-	if err := json.Unmarshal(in.Event, &e); err != nil {
-		return skipped("event 1: there is no event-data that can be read")
-	}
-	var s signature
-	parse.Into(in.Signature, &s)
-	if u, ok := e.unnamed(s); ok {
-		return models.Parsed{Unnamed: []models.UnnamedEvent{u}}
-	}
-	ev, why := e.normalise(s)
-	if why != "" {
-		return skipped("event 1: " + parse.Word(e.Event) + ": " + why)
-	}
-	return models.Parsed{Events: []models.ParsedEvent{ev}}
+	r := e.report(in)
+	r.AddTo(&out, 1)
+	return out
 }
 
-func skipped(line string) models.Parsed { return models.Parsed{Skipped: []string{line}} }
-
-// normalise translates e. why is not empty if e is not an event of a log.
-func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
-	kind, ok := kinds[strings.ToLower(string(e.Event))]
-	if !ok {
-		return models.ParsedEvent{}, "not a kind of event that concerns a log"
-	}
+// report translates e, an event of a post.
+func (e *event) report(in post) kind.Report {
+	var st status
 	var vars struct {
 		Log     parse.Str `json:"sd_log"`
 		Attempt parse.Str `json:"sd_attempt"`
-	}
-	variables, why := e.variables()
-	parse.Into(variables, &vars)
-	if vars.Log == "" && why != "" {
-		return models.ParsedEvent{}, why
-	}
-	log, attempt, why := parse.Ours(vars.Log, vars.Attempt)
-	if why != "" {
-		return models.ParsedEvent{}, why
-	}
-	at, ok := e.at(sig)
-	if !ok {
-		at = log.Time() // never later than the event
-	}
-	address := string(e.Recipient)
-	ev := e.translate(kind, at, string(vars.Log), string(vars.Attempt), strings.ToLower(address))
-	ev.Attempt = attempt
-	return models.ParsedEvent{Log: log, Address: address, Event: ev}, ""
-}
-
-// unnamed translates an event whose user-variables Mailgun did not send or lost. ok is false
-// if e has variables, or no message-id or recipient.
-func (e *event) unnamed(sig signature) (u models.UnnamedEvent, ok bool) {
-	kind, known := kinds[strings.ToLower(string(e.Event))]
-	at, dated := e.at(sig)
-	if _, why := e.variables(); !known || !dated || why == "" {
-		return u, false
 	}
 	var m struct {
 		Headers struct {
 			ID parse.Str `json:"message-id"`
 		} `json:"headers"`
 	}
-	parse.Into(e.Message, &m)
-	u.MessageID, u.Address = strings.Trim(string(m.Headers.ID), "<>"), string(e.Recipient)
-	u.Event = e.translate(kind, at, u.MessageID, strings.ToLower(u.Address))
-	return u, u.MessageID != "" && u.Address != ""
-}
-
-// translate returns e without its attempt. mail says which mail it is about.
-func (e *event) translate(kind models.EventKind, at time.Time, mail ...string) models.Event {
-	ev := models.Event{Kind: kind, At: at}
-	var st status
+	variables, why := e.variables()
+	parse.Into(variables, &vars)
 	parse.Into(e.Status, &st)
-	if e.ID != "" && len(e.ID) <= 100 {
-		ev.ID = string(e.ID) + "@" + ev.At.Format(time.DateOnly)
-	} else {
-		ev.ID = parse.Hash(append(mail, strings.ToLower(string(e.Event)), string(e.Timestamp), string(e.Severity),
-			string(e.Reason), string(e.URL), string(st.Code), string(st.Attempt), string(st.Message),
-			string(st.Description))...)
+	parse.Into(e.Message, &m)
+	r := kind.Report{
+		Name:      e.Event,
+		Log:       vars.Log,
+		Attempt:   vars.Attempt,
+		Lost:      why,
+		MessageID: strings.Trim(string(m.Headers.ID), "<>"),
+		Address:   string(e.Recipient),
+		Daily:     true,
+		Same: []string{strings.ToLower(string(e.Event)), string(e.Timestamp), string(e.Severity), string(e.Reason),
+			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description)},
 	}
-	switch kind {
+	r.Event = models.Event{ID: string(e.ID), Kind: events.Kind(string(e.Event)), At: e.at(in)}
+	switch r.Kind {
 	case models.Bounced:
-		e.failure(&ev, st)
+		e.failure(&r.Event, st)
 	case models.Rejected:
-		e.rejection(&ev)
+		e.rejection(&r.Event)
 	case models.Delivered:
 		reply := st.reply()
-		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
+		r.Status, r.Enhanced, r.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
 	}
-	return ev
+	return r
 }
 
 // variables returns the user-variables as an object. They may be an object in a string. If Mailgun
@@ -182,26 +146,21 @@ func (e *event) variables() (object json.RawMessage, why string) {
 	return nil, "not a mail of ours, or Mailgun lost its user-variables (there are none)"
 }
 
-// at returns the time of an event. ok is false if neither the event nor the post has one.
-func (e *event) at(sig signature) (t time.Time, ok bool) {
-	if t, ok = parse.Time(e.Timestamp); ok {
-		return t, true
+// at returns the time of an event; zero: neither the event nor the post has one.
+func (e *event) at(in post) (t time.Time) {
+	var sig signature
+	parse.Into(in.Signature, &sig)
+	for _, s := range [3]parse.Str{e.Timestamp, e.LoggedAt, sig.Timestamp} {
+		if t, ok := parse.Time(s); ok {
+			return t
+		}
 	}
-	if t, err := time.Parse(time.RFC3339Nano, string(e.LoggedAt)); err == nil {
-		return t.UTC(), true
-	}
-	return parse.Time(sig.Timestamp)
+	return t
 }
 
 func (s *status) reply() parse.Reply {
-	enhanced, text := string(s.Enhanced), string(s.Message)
-	if enhanced == "" {
-		enhanced = string(s.Bounce)
-	}
-	if text == "" {
-		text = string(s.Description)
-	}
-	return parse.NewReply(string(s.Code), enhanced, text)
+	enhanced, text := cmp.Or(s.Enhanced, s.Bounce), cmp.Or(s.Message, s.Description)
+	return parse.NewReply(string(s.Code), string(enhanced), string(text))
 }
 
 // failure sets kind and reason of a failure.
@@ -266,10 +225,7 @@ func (e *event) rejection(ev *models.Event) {
 		Description parse.Str `json:"description"`
 	}
 	parse.Into(e.Reject, &reject)
-	text := strings.TrimSpace(string(reject.Reason) + " " + string(reject.Description))
-	if text == "" {
-		text = string(e.Reason)
-	}
+	text := cmp.Or(strings.TrimSpace(string(reject.Reason+" "+reject.Description)), string(e.Reason))
 	ev.Text, ev.Reason = parse.Text(text), models.ProviderAccount
 	reply := parse.Reply{Code: 550, Text: text}
 	if said := reply.Reason(); said == models.PolicyContent || said == models.Virus {

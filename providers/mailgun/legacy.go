@@ -7,6 +7,8 @@ import (
 	"io"
 	"mime/multipart"
 	"net/url"
+
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 )
 
 // Bounds of a legacy post. Mailgun sends about thirty fields; a boundary has at most 70
@@ -51,8 +53,8 @@ func legacy(body []byte) (in post, ok bool) {
 	if kind := legacyKinds[name]; kind != "" {
 		name, severity = kind, "permanent"
 	}
-	variables, _ := json.Marshal(map[string]string{logKey: first(logKey), attemptKey: first(attemptKey)})
-	if first(logKey) == "" {
+	variables, _ := json.Marshal(map[string]string{kind.LogKey: first(kind.LogKey), kind.AttemptKey: first(kind.AttemptKey)})
+	if first(kind.LogKey) == "" {
 		variables = variablesHeader(first("message-headers"))
 	}
 	in.Signature, _ = json.Marshal(map[string]string{

@@ -2,46 +2,33 @@ package mailgun
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"net/mail"
 	"net/url"
 	"regexp"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
-	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // Mailgun's lists (docs: "Suppressions") are in the order of addresses and cannot be selected by
-// time. They are read with types of our own, as logs are; the SDK removes addresses. An
-// unsubscription from some tags is one from the categories of these names. A tag that is no name
+// time. An unsubscription from some tags is one from the categories of these names. A tag that is no name
 // of a category is left out.
-const (
-	bounces      = "bounces"
-	complaints   = "complaints"
-	unsubscribes = "unsubscribes"
+var lists = []models.ProviderList{
+	{Name: bounces, Reason: models.HardBounce},
+	{Name: "complaints", Reason: models.Complaint},
+	{Name: "unsubscribes", Reason: models.Unsubscribe},
+}
 
+const (
+	bounces   = "bounces"
 	listLimit = "1000" // entries of a page, at most
 	allTags   = "*"
 )
 
-var _ models.ProviderLists = (*Adapter)(nil)
-
 // category matches the tags that can be names of categories.
 var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
-
-// Lists implements models.ProviderLists.
-func (p *Adapter) Lists() []models.ProviderList {
-	return []models.ProviderList{
-		{Name: bounces, Reason: models.HardBounce},
-		{Name: complaints, Reason: models.Complaint},
-		{Name: unsubscribes, Reason: models.Unsubscribe},
-	}
-}
 
 // A listed is an entry of any of the lists.
 type listed struct {
@@ -53,102 +40,58 @@ type listed struct {
 }
 
 // ReadList implements models.ProviderLists. The cursor is the URL of the page.
-func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (page models.ListPage, err error) {
-	first, err := url.Parse(p.base + "/" + p.domain + "/" + q.List + "?limit=" + listLimit)
-	if err != nil {
-		return page, parse.ListError(q.List, err)
-	}
-	at := first
+func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (out models.ListPage, err error) {
+	list, err := p.List(q.List)
+	path := version + "/" + p.domain + "/" + q.List + "?limit=" + listLimit
 	if q.Cursor != "" {
-		if at, err = url.Parse(q.Cursor); err != nil || at.Host != first.Host || at.Scheme != first.Scheme {
-			return page, parse.ListError(q.List, models.ErrInvalid) // the key must not go elsewhere
-		}
+		path, err = p.Path(q.Cursor)
 	}
-	header := http.Header{}
-	r := http.Request{Header: header}
-	r.SetBasicAuth("api", p.keys.Load().api)
-	query := transport.Query{Method: http.MethodGet, URL: at.String(), Header: header, Timeout: p.timeout}
-	body, err := p.client.Query(ctx, query)
+	var in page
+	if err == nil {
+		in, err = p.page(ctx, path)
+	}
 	if err != nil {
-		return page, parse.ListError(q.List, err)
+		return out, kind.ListError(q.List, err)
 	}
-	var in struct {
-		Items  []json.RawMessage `json:"items"`
-		Paging struct {
-			Next string `json:"next"`
-		} `json:"paging"`
+	out = kind.Page(in.Items, func(e *listed) []models.Listed { return e.entries(list) })
+	if len(in.Items) > 0 && in.Paging.Next != p.Root+path {
+		out.Next = in.Paging.Next
 	}
-	if json.Unmarshal(body, &in) != nil {
-		return page, parse.ListError(q.List, errors.New("the page is no JSON that can be read"))
-	}
-	for _, raw := range in.Items {
-		var item listed
-		parse.Into(raw, &item)
-		entries := item.entries(q.List)
-		page.Entries = append(page.Entries, entries...)
-		if len(entries) == 0 {
-			page.Skipped++
-		}
-	}
-	if len(in.Items) > 0 && in.Paging.Next != at.String() {
-		page.Next = in.Paging.Next
-	}
-	return page, nil
+	return out, nil
 }
 
 // entries returns what an entry of a list says: one entry for each tag. It is none if the entry
 // cannot be read.
-func (e *listed) entries(list string) (out []models.Listed) {
-	at, err := mail.ParseDate(string(e.Created))
-	if err != nil || e.Address == "" {
+func (e *listed) entries(list models.ProviderList) (out []models.Listed) {
+	at, ok := parse.Time(e.Created)
+	if !ok || e.Address == "" {
 		return nil
 	}
-	one := models.Listed{Email: string(e.Address), Text: parse.Text(string(e.Error)), At: at.UTC()}
-	switch list {
-	case bounces:
+	one := models.Listed{Email: string(e.Address), Reason: list.Reason, Text: parse.Text(string(e.Error)), At: at}
+	if list.Name == bounces {
 		one.Reason = parse.ListedBounce(string(e.Code), string(e.Error))
-	case complaints:
-		one.Reason = models.Complaint
-	case unsubscribes:
-		one.Reason = models.Unsubscribe
-		for _, tag := range e.Tags {
-			if one.Category = string(tag); tag == allTags {
-				one.Category = ""
-				return []models.Listed{one}
-			}
-			if category.MatchString(one.Category) {
-				out = append(out, one)
-			}
+	}
+	for _, tag := range e.Tags {
+		if tag == allTags {
+			return []models.Listed{one}
 		}
-		if len(e.Tags) > 0 {
-			return out
+		if category.MatchString(string(tag)) {
+			tagged := one
+			tagged.Category = string(tag)
+			out = append(out, tagged)
 		}
+	}
+	if len(e.Tags) > 0 {
+		return out
 	}
 	return []models.Listed{one}
 }
 
 // Unlist implements models.ProviderLists. An address is removed with all its tags.
-func (p *Adapter) Unlist(ctx context.Context, list, address string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	mg, escaped := p.keys.Load().sdk, url.PathEscape(strings.ToLower(address))
-	switch list {
-	case bounces:
-		err = mg.DeleteBounce(recorded(ctx), escaped)
-	case complaints:
-		err = mg.DeleteComplaint(recorded(ctx), escaped)
-	case unsubscribes:
-		err = mg.DeleteUnsubscribe(recorded(ctx), escaped)
-	default:
-		return fmt.Errorf("list %s: %w", list, models.ErrInvalid)
+func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
+	if _, err := p.List(list); err != nil {
+		return kind.ListError(list, err)
 	}
-	switch status := statusOf(err); {
-	case err == nil || status == http.StatusNotFound:
-		return nil
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return fmt.Errorf("list %s: %w: it answered %d", list, models.ErrNoLists, status)
-	case status != 0:
-		return fmt.Errorf("list %s: Mailgun answered %d", list, status)
-	}
-	return fmt.Errorf("list %s: Mailgun cannot be reached", list) // the error has the URL, and so the address
+	path := version + "/" + p.domain + "/" + list + "/" + url.PathEscape(strings.ToLower(address))
+	return p.Remove(ctx, list, http.MethodDelete, path, nil, nil)
 }

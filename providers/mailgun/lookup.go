@@ -4,16 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // The Logs API (docs: "Logs", POST /v1/analytics/logs) replaces the Events API (docs:
@@ -30,8 +27,6 @@ const (
 	// logsPause is how long the Events API is used after the Logs API refused the key.
 	logsPause = time.Hour
 )
-
-var _ models.EventLookup = (*Adapter)(nil)
 
 // LookupLag implements models.EventLookup.
 func (p *Adapter) LookupLag() time.Duration { return lookupLag }
@@ -53,27 +48,6 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 		err = p.readEvents(ctx, q, post)
 	}
 	return err
-}
-
-// query sends a query to a URL below the API. Its answer is decoded into out.
-func (p *Adapter) query(ctx context.Context, method, address string, in, out any) error {
-	q := transport.Query{Method: method, URL: address, Header: http.Header{}, Timeout: p.timeout}
-	if in != nil {
-		var err error
-		if q.Body, err = json.Marshal(in); err != nil {
-			return err
-		}
-	}
-	r := http.Request{Header: q.Header}
-	r.SetBasicAuth("api", p.keys.Load().api)
-	body, err := p.client.Query(ctx, q)
-	if err != nil {
-		return fmt.Errorf("look up events: %w", err)
-	}
-	if json.Unmarshal(body, out) != nil {
-		return errors.New("look up events: the page is no JSON that can be read")
-	}
-	return nil
 }
 
 // postItems posts the items of a page as webhooks hold them.
@@ -126,7 +100,6 @@ func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(
 		in.Filter.And = append(in.Filter.And, equals("recipient", q.Recipient))
 	}
 	in.Pagination.Sort, in.Pagination.Limit = "timestamp:asc", lookupPage
-	address := strings.TrimSuffix(p.base, version) + "/v1/analytics/logs"
 	for {
 		var page struct {
 			Items      []json.RawMessage `json:"items"`
@@ -134,7 +107,7 @@ func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(
 				Next string `json:"next"`
 			} `json:"pagination"`
 		}
-		if err := p.query(ctx, http.MethodPost, address, &in, &page); err != nil {
+		if err := p.Ask(ctx, http.MethodPost, "/v1/analytics/logs", &in, &page); err != nil {
 			return err
 		}
 		if err := postItems(page.Items, post); err != nil {
@@ -150,10 +123,6 @@ func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(
 
 // readEvents reads the Events API.
 func (p *Adapter) readEvents(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
-	first, err := url.Parse(p.base + "/" + p.domain + "/events")
-	if err != nil {
-		return fmt.Errorf("look up events: %w", err)
-	}
 	form := url.Values{
 		"begin":     {epoch(q.From)},
 		"end":       {epoch(q.To)},
@@ -163,29 +132,31 @@ func (p *Adapter) readEvents(ctx context.Context, q models.LookupQuery, post fun
 	if q.Recipient != "" {
 		form.Set("recipient", q.Recipient)
 	}
-	first.RawQuery = form.Encode()
-	for page := first; ; {
-		var in struct {
-			Items  []json.RawMessage `json:"items"`
-			Paging struct {
-				Next string `json:"next"`
-			} `json:"paging"`
+	for path := version + "/" + p.domain + "/events?" + form.Encode(); ; {
+		page, err := p.page(ctx, path)
+		if err == nil {
+			err = postItems(page.Items, post)
 		}
-		if err := p.query(ctx, http.MethodGet, page.String(), nil, &in); err != nil {
+		if err != nil || len(page.Items) == 0 || page.Paging.Next == "" {
 			return err
 		}
-		if err := postItems(in.Items, post); err != nil {
+		if path, err = p.Path(page.Paging.Next); err != nil {
 			return err
 		}
-		if len(in.Items) == 0 || in.Paging.Next == "" {
-			return nil
-		}
-		following, err := url.Parse(in.Paging.Next)
-		if err != nil || following.Host != first.Host || following.Scheme != first.Scheme {
-			return errors.New("look up events: the next page is not at the API") // the key must not go elsewhere
-		}
-		page = following
 	}
+}
+
+// A page is one of events or of a list.
+type page struct {
+	Items  []json.RawMessage `json:"items"`
+	Paging struct {
+		Next string `json:"next"`
+	} `json:"paging"`
+}
+
+func (p *Adapter) page(ctx context.Context, path string) (in page, err error) {
+	err = p.Ask(ctx, http.MethodGet, path, nil, &in)
+	return in, err
 }
 
 // epoch returns a time in Unix seconds with six decimals.

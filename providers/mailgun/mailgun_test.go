@@ -23,6 +23,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
@@ -98,7 +99,7 @@ func TestRecipientNames(t *testing.T) {
 }
 
 func TestKeysDiffer(t *testing.T) {
-	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
+	seen := map[string]string{kind.LogKey: "ours", percentKey: "ours", kind.AttemptKey: "ours"}
 	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61",
 		"sd_log", "sd_pct"} {
 		for _, form := range []message.Form{message.HTMLForm, message.TextForm, message.SubjectForm} {
@@ -148,8 +149,8 @@ func TestCheck(t *testing.T) {
 	for _, domain := range []string{"", "a/b.test", "nodot", "a..b", "a b.test", "-a.test", "ü.test", "a.test\r\n"} {
 		s := testSettings("")
 		s.Domain = domain
-		if len(Check(s)) != 1 {
-			t.Errorf("domain %q: %v", domain, Check(s))
+		if len(Spec.Check(s)) != 1 {
+			t.Errorf("domain %q: %v", domain, Spec.Check(s))
 		}
 	}
 	s := testSettings("")
@@ -164,7 +165,7 @@ func TestCheck(t *testing.T) {
 	}
 	_, forged := sign("", []byte(`{"event-data":{}}`), time.Now())
 	var refusal *models.WebhookError
-	if _, err := p.Verify(http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+	if _, err := providertest.Verify(p, http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
 		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
@@ -174,7 +175,7 @@ func TestVerifyStatuses(t *testing.T) {
 	p := adapter(t, "")
 	now := time.Unix(1795262400, 0)
 	_, good := sign("signing-key", []byte(`{"event-data":{}}`), now)
-	replay, err := p.Verify(http.Header{}, good, now)
+	replay, err := providertest.Verify(p, http.Header{}, good, now)
 	mac, ok := strings.CutPrefix(replay, "1795262400.")
 	if err != nil || !ok || len(mac) != 64 {
 		t.Fatalf("%q, %v", replay, err)
@@ -184,7 +185,7 @@ func TestVerifyStatuses(t *testing.T) {
 	upper := bytes.Replace(good, sig[:64], bytes.ToUpper(sig[:64]), 1)
 	number := bytes.Replace(good, []byte(`"1795262400"`), []byte(`1795262400`), 1)
 	for _, body := range [][]byte{upper, number} {
-		if got, err := p.Verify(http.Header{}, body, now); err != nil || got != replay {
+		if got, err := providertest.Verify(p, http.Header{}, body, now); err != nil || got != replay {
 			t.Errorf("%s: %q, %v", body, got, err)
 		}
 	}
@@ -198,7 +199,7 @@ func TestVerifyStatuses(t *testing.T) {
 		strings.Replace(string(good), `"signature":{"timestamp"`, `"signature":{"x":1,"timestamp"`, 1): 0,
 		strings.Replace(string(good), `"event-data":{}`, `"event-data":{"event":"failed"}`, 1):         0, // not covered
 	} {
-		got, err := p.Verify(http.Header{}, []byte(body), now)
+		got, err := providertest.Verify(p, http.Header{}, []byte(body), now)
 		var refusal *models.WebhookError
 		switch {
 		case status == 0 && (err != nil || got != replay):
@@ -207,7 +208,7 @@ func TestVerifyStatuses(t *testing.T) {
 			t.Errorf("%s: %v, want status %d", body, err, status)
 		}
 	}
-	if _, err := p.Verify(http.Header{}, good, now.Add(100*time.Hour)); !errors.As(err, new(*models.WebhookError)) {
+	if _, err := providertest.Verify(p, http.Header{}, good, now.Add(100*time.Hour)); !errors.As(err, new(*models.WebhookError)) {
 		t.Errorf("stale: %v", err)
 	}
 }
@@ -220,7 +221,7 @@ func TestWrongKeyIsRepeated(t *testing.T) {
 	verify := func(key string, at time.Time) int {
 		_, body := sign(key, []byte(`{"event-data":{}}`), at)
 		var refusal *models.WebhookError
-		if _, err := p.Verify(http.Header{}, body, at); errors.As(err, &refusal) {
+		if _, err := providertest.Verify(p, http.Header{}, body, at); errors.As(err, &refusal) {
 			return refusal.Status
 		}
 		return 0
@@ -275,13 +276,13 @@ func TestLegacyPosts(t *testing.T) {
 		for kind, encode := range map[string]func([][2]string) []byte{"urlencoded": urlencoded, "multipart": multiparted} {
 			list := slices.Concat(c.fields, c.ours, signedFields("signing-key", now))
 			body := encode(list)
-			replay, err := p.Verify(http.Header{}, body, now)
+			replay, err := providertest.Verify(p, http.Header{}, body, now)
 			if err != nil || replay == "" {
 				t.Errorf("%s, %s: %q, %v", c.name, kind, replay, err)
 			}
 			var refusal *models.WebhookError
 			forged := encode(slices.Concat(c.fields, c.ours, signedFields("other", now)))
-			if _, err := p.Verify(http.Header{}, forged, now); !errors.As(err, &refusal) || refusal.Code != "bad_signature" {
+			if _, err := providertest.Verify(p, http.Header{}, forged, now); !errors.As(err, &refusal) || refusal.Code != "bad_signature" {
 				t.Errorf("%s, %s, forged: %v", c.name, kind, err)
 			}
 			got := p.Parse(body)
@@ -312,7 +313,7 @@ func TestLegacyPosts(t *testing.T) {
 		took := time.Hour
 		for i := 0; i < 5 && took > time.Second; i++ { // the machine may pause during some of them
 			began := time.Now()
-			if _, err := p.Verify(http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
+			if _, err := providertest.Verify(p, http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
 				t.Errorf("%s, with very many fields: %v", name, err)
 			}
 			took = min(took, time.Since(began))
@@ -355,7 +356,7 @@ func TestLargePost(t *testing.T) {
 		providertest.SampleBatch().Log(1).String() +
 		`","sd_attempt":"1"},"delivery-status":{"message":"` + strings.Repeat("x ", 15_000_000) + `"}}}`)
 	_, body = sign("signing-key", body, time.Now())
-	if _, err := p.Verify(http.Header{}, body, time.Now()); err != nil {
+	if _, err := providertest.Verify(p, http.Header{}, body, time.Now()); err != nil {
 		t.Error(err)
 	}
 	got := p.Parse(body)
@@ -388,7 +389,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add([]byte(`{"signature":{"timestamp":1,"token":[],"signature":""}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var refusal *models.WebhookError
-		if _, err := p.Verify(http.Header{}, body, now); !errors.As(err, &refusal) {
+		if _, err := providertest.Verify(p, http.Header{}, body, now); !errors.As(err, &refusal) {
 			t.Errorf("got %v for what our key never signed", err)
 		}
 	})

@@ -7,18 +7,26 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	sdk "github.com/mailgun/mailgun-go/v4"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
+// The texts of messages that are too large.
+const (
+	largeMessage = "the message is larger than the 25 MB that Mailgun takes"
+	largeValues  = "the recipient's values make the message larger than the 25 MB that Mailgun takes"
+	largeRequest = "the request would be larger than the 52.4 MB that Mailgun takes"
+	largeOptions = "the options of the message are longer than the 16 kB that Mailgun takes"
+)
+
 // Send implements models.Adapter with one request that has variables for every recipient.
 // They make Mailgun send a separate copy to each; without them all recipients would see each
-// other. Send ends with ctx or after the provider's time-out.
+// other.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
@@ -27,15 +35,10 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if refused != nil {
 		return refused
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	ctx, x := transport.Record(ctx, c.StartBy)
-	_, _, err := p.keys.Load().sdk.Send(withFiles(ctx, c), m)
-	if x.Status == 0 {
-		class, reason, text := x.NoAnswer(err)
-		return whole(c, class, reason, 0, p.words(text))
-	}
-	return p.classify(c, x.Answer, time.Now())
+	return p.Call(ctx, c, func(ctx context.Context) error {
+		_, _, err := p.sdk(p.Keys().API, p.client).Send(withFiles(ctx, c), m)
+		return err
+	}, p.classify)
 }
 
 // Compose implements models.Composer. The SDK writes the request into a reader that keeps it.
@@ -45,19 +48,16 @@ func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 		return models.Request{}, refused
 	}
 	var kept transport.Kept
-	writer := sdk.NewMailgun(p.domain, "no key")
-	writer.SetAPIBase(p.base)
-	writer.SetClient(&http.Client{Transport: fileWriter{&kept}})
+	writer := p.sdk("no key", &http.Client{Transport: fileWriter{&kept}})
 	_, _, _ = writer.Send(withFiles(context.Background(), c), m) // always an error: nothing is sent
 	return kept.Request, nil
 }
 
 // compose returns the message, or the parts of a call that cannot be made.
 func compose(c *models.Call) (*sdk.Message, []models.Part) {
-	if refused := message.Check(c, maxRecipients); refused != nil {
+	if refused := message.Check(c, Spec.Recipients); refused != nil {
 		return nil, refused
 	}
-	all := c.Numbers()
 	if c.Together() {
 		return composeTogether(c)
 	}
@@ -65,35 +65,75 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	f := message.Fill(c.Content, func(_ int, v message.Var) string {
 		return "%recipient." + key(v) + "%"
 	}, func(form message.Form, s string) string { return literal(form, s, &escaped) })
-
-	m := sdk.NewMessage(address(c.Content.From), f.Subject, f.Text)
-	if f.HTML != "" {
-		m.SetHTML(f.HTML)
-	}
 	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
-	value := func(i int) string {
+	m, refused := begin(c, f.Subject, f.Text, f.HTML, "%recipient."+kind.LogKey+"%", headers, func(i int) string {
 		if personal { // it differs from recipient to recipient
 			return "%recipient." + headerKey(i) + "%"
 		}
 		text, _ := message.Header(&headers[i], nil)
 		return literal(message.SubjectForm, text, &escaped)
-	}
-	if refused := setOptions(m, c, "%recipient."+logKey+"%", headers, value); refused != nil {
+	})
+	if refused != nil {
 		return nil, refused
 	}
-	return m, addRecipients(m, c, all, f, escaped)
+	return m, addRecipients(m, c, f.Vars, escaped)
 }
 
-// setOptions sets what is in the call besides sender, subject, bodies and recipients. log is what
-// comes back with the events, and value returns the value of a header field by its index.
-func setOptions(
-	m *sdk.Message, call *models.Call, log string, headers []models.Header, value func(i int) string,
-) (refused []models.Part) {
+// composeTogether returns the message of a call with one mail to all recipients, or the parts of a
+// call that cannot be made. It has no variables of recipients, so that Mailgun sends one mail, and
+// the values of the recipient in To are filled in here. The events come back with the log of that
+// recipient, and with the address that they are about.
+func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
+	var flaws message.Flaws
+	to := &c.Recipients[0]
+	f, missing := message.Render(c.Content, &to.Recipient)
+	if missing != "" {
+		flaws.Lack(to, missing)
+	}
+	replaced := theirs.MatchString(f.Subject) || theirs.MatchString(f.Text)
+	html := literal(message.HTMLForm, f.HTML, nil)
+	m, refused := begin(c, f.Subject, f.Text, html, to.Log.String(), f.Headers, func(i int) string {
+		replaced = replaced || theirs.MatchString(f.Headers[i].Value)
+		return f.Headers[i].Value
+	})
+	if refused == nil {
+		refused = flaws.Parts(c, "")
+	}
+	if refused == nil && replaced {
+		refused = message.Refuse(c.Numbers(), "",
+			"the text has a variable of Mailgun's, and a message with cc or bcc cannot protect it")
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		switch named := recipient(&r.Recipient); r.Role {
+		case models.CC:
+			m.AddCC(named)
+		case models.BCC:
+			m.AddBCC(named)
+		case models.To:
+			_ = m.AddRecipient(named) // it fails only for too many
+		}
+	}
+	return m, nil
+}
+
+// begin returns a message without its recipients. log is what comes back with the events, and value returns the value
+// of a header field by its index.
+func begin(
+	call *models.Call, subject, text, html, log string, headers []models.Header, value func(i int) string,
+) (*sdk.Message, []models.Part) {
 	c := call.Content
-	size := len("v:") + len(logKey) + len(log) + len("v:") + len(attemptKey) + 8
+	m := sdk.NewMessage(address(c.From), subject, text)
+	if html != "" {
+		m.SetHTML(html)
+	}
 	// These cannot fail, because both values are strings.
-	_ = m.AddVariable(logKey, log)
-	_ = m.AddVariable(attemptKey, strconv.Itoa(call.Attempt))
+	_ = m.AddVariable(kind.LogKey, log)
+	_ = m.AddVariable(kind.AttemptKey, strconv.Itoa(call.Attempt))
+	size := len("v:v:o:tracking-clickso:tracking-opensyesyes") + len(kind.LogKey+log+kind.AttemptKey) + 8
 	header := func(name, value string) {
 		m.AddHeader(name, value)
 		size += len("h:") + len(name) + len(value)
@@ -114,131 +154,93 @@ func setOptions(
 	}
 	m.SetTrackingClicks(c.TrackClicks)
 	m.SetTrackingOpens(c.TrackOpens)
-	if size += len("o:tracking-clicks") + len("o:tracking-opens") + 2*len("yes"); size > maxOptions {
-		return message.Refuse(call.Numbers(), models.TooLarge,
-			"the options of the message are longer than the 16 kB that Mailgun takes")
+	switch {
+	case size > maxOptions:
+		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeOptions)
+	case len(subject)+len(text)+len(html)+int(c.AttachmentSize()) > maxMessage:
+		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeMessage)
 	}
-	return nil
+	return m, nil
 }
 
 // headerKey is the name of the recipient variable that is the value of header field i.
 func headerKey(i int) string { return "sd_h" + strconv.Itoa(i) }
 
-// variables makes the variables of the recipients of a call.
-type variables struct {
-	call    *models.Call
-	vars    []message.Var
-	keys    []string // of vars
-	escaped bool
-	headers []models.Header // of the first recipient
-	own     bool            // each recipient has header fields of its own
-
-	lacking models.Set // recipients without a value
-	lacks   string     // for one of them: what has none
-	other   models.Set // recipients with other header fields than the first
-}
-
-func newVariables(c *models.Call, f message.Filled, escaped bool) *variables {
-	v := &variables{call: c, vars: f.Vars, keys: make([]string, len(f.Vars)), escaped: escaped}
-	for i := range f.Vars {
-		v.keys[i] = key(f.Vars[i])
-	}
-	v.headers, v.own = c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
-	return v
-}
-
-// of returns the variables of a recipient and their size.
-func (v *variables) of(r *models.CallRecipient) (vars map[string]any, size int) {
-	vars = make(map[string]any, len(v.keys)+2)
-	vars[logKey] = r.Log.String()
-	if v.escaped {
-		vars[percentKey] = "%"
-	}
-	set := func(key, value string) {
-		vars[key] = value
-		size += len(key) + len(value) + 8
-	}
-	for k, one := range v.vars {
-		value, ok := one.Value(&r.Recipient)
-		if !ok {
-			v.lack(r, one.Name)
-		}
-		if one.Form == message.HTMLForm {
-			value = literal(message.HTMLForm, value, nil)
-		}
-		set(v.keys[k], value)
-	}
-	if !v.own {
-		return vars, size
-	}
-	fields := v.call.Content.HeadersOf(&r.Recipient)
-	if len(fields) != len(v.headers) {
-		v.other.Add(r.Log.Recipient())
-	}
-	for k := range v.headers {
-		at := models.FindHeader(fields, v.headers[k].Name)
-		if at < 0 {
-			v.other.Add(r.Log.Recipient())
-			break
-		}
-		value, missing := message.Header(&fields[at], &r.Recipient)
-		if missing != "" {
-			v.lack(r, missing)
-		}
-		set(headerKey(k), value)
-	}
-	return vars, size
-}
-
-// lack notes that a recipient has no value for a placeholder.
-func (v *variables) lack(r *models.CallRecipient, name string) {
-	v.lacking.Add(r.Log.Recipient())
-	v.lacks = name
-}
-
 // addRecipients adds the recipients with all their variables. A placeholder without a
 // variable would stay in the mail.
-func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
-	variables := newVariables(c, f, escaped)
-	content := len(f.Subject) + len(f.Text) + len(f.HTML) + int(c.Content.AttachmentSize())
+func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped bool) []models.Part {
+	keys := make([]string, len(vars))
+	for i, v := range vars {
+		keys[i] = key(v)
+	}
+	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
+	content := int(c.Content.Size())
 	request := content
-	var tooLong models.Set
+	var flaws message.Flaws
+	var other models.Set // recipients with other header fields than the first
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		vars, own := variables.of(r)
-		if content+own > maxMessage {
-			tooLong.Add(r.Log.Recipient())
+		own, size := make(map[string]any, len(keys)+2), 0
+		set := func(key, value string) {
+			own[key] = value
+			size += len(key) + len(value) + 8
+		}
+		for k, v := range vars {
+			value, ok := v.Value(&r.Recipient)
+			if !ok {
+				flaws.Lack(r, v.Name)
+			}
+			if v.Form == message.HTMLForm {
+				value = literal(message.HTMLForm, value, nil)
+			}
+			set(keys[k], value)
+		}
+		if personal && !setHeaders(set, c.Content.HeadersOf(&r.Recipient), headers, r, &flaws) {
+			other.Add(r.Log.Recipient())
+		}
+		if content+size > maxMessage {
+			flaws.TooLong(r)
+		}
+		own[kind.LogKey] = r.Log.String()
+		if escaped {
+			own[percentKey] = "%"
 		}
 		// It fails only for too many recipients, which compose has checked. The variables are keyed by
 		// the bare address, and the SDK has no way to add a name to it: so the name is put into the
 		// message's own list.
-		_ = m.AddRecipientAndVariables(r.Email, vars)
-		to := recipient(&r.Recipient)
-		m.To()[i] = to
-		request += own + len(to) + len(r.Email) + 256
+		_ = m.AddRecipientAndVariables(r.Email, own)
+		m.To()[i] = recipient(&r.Recipient)
+		request += size + len(m.To()[i]) + len(r.Email) + 256
 	}
-	switch {
-	case !variables.lacking.Empty():
-		return message.Missing(all, variables.lacking, variables.lacks)
-	case !variables.other.Empty():
-		return message.Without(all, models.Part{
+	if !other.Empty() {
+		return message.Without(c.Numbers(), models.Part{
 			Class:      models.RejectedHereClass,
-			Recipients: variables.other,
+			Recipients: other,
 			Text:       "the recipient has other header fields than the first of the call, which Mailgun cannot carry",
 		})
-	case content > maxMessage:
-		return message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
-	case request > maxRequest:
-		return message.RefuseMany(c, "the request would be larger than the 52.4 MB that Mailgun takes")
-	case !tooLong.Empty():
-		return message.Without(all, models.Part{
-			Class:      models.RejectedHereClass,
-			Recipients: tooLong,
-			Reason:     models.TooLarge,
-			Text:       "the recipient's values make the message larger than the 25 MB that Mailgun takes",
-		})
 	}
-	return nil
+	if refused := flaws.Parts(c, largeValues); refused != nil || request <= maxRequest {
+		return refused
+	}
+	return message.RefuseMany(c, largeRequest)
+}
+
+// setHeaders sets the variables for a recipient's header fields. It reports whether they have the names of all.
+func setHeaders(
+	set func(key, value string), own, all []models.Header, r *models.CallRecipient, flaws *message.Flaws,
+) bool {
+	for k := range all {
+		at := models.FindHeader(own, all[k].Name)
+		if at < 0 {
+			return false
+		}
+		value, missing := message.Header(&own[at], &r.Recipient)
+		if missing != "" {
+			flaws.Lack(r, missing)
+		}
+		set(headerKey(k), value)
+	}
+	return len(own) == len(all)
 }
 
 // recipient returns the address of a recipient with its name. It returns only the address if

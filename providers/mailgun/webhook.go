@@ -2,15 +2,13 @@ package mailgun
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
@@ -53,75 +51,23 @@ func readPost(body []byte) (in post, err error) {
 //
 // A wrong signature is answered with 401, so that Mailgun repeats the post: after its signing key was reset, our key is
 // the wrong one. Mailgun never repeats a post that got 406.
-func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
-	if len(p.keys.Load().webhook) == 0 {
-		return "", parse.NotConfigured()
+func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (v models.Verified, err error) {
+	if err := p.VerifyHeader(w); err != nil {
+		return v, err
 	}
 	var s signature
-	in, err := readPost(body)
+	in, err := readPost(w.Body)
 	if err != nil {
-		return "", malformed(err.Error())
+		return v, kind.Malformed(err.Error())
 	}
 	parse.Into(in.Signature, &s)
 	if s.Timestamp == "" || s.Token == "" || s.Signature == "" {
-		return "", malformed("the post is not signed")
+		return v, kind.Malformed("the post is not signed")
 	}
 	got, err := hex.DecodeString(string(s.Signature))
-	if err != nil {
-		return "", forged()
+	if err != nil || !kind.Signed(p.Keys().Webhook, got, string(s.Timestamp), string(s.Token)) {
+		return v, kind.Forged("the signature does not fit")
 	}
-	if !p.signed(s, got) {
-		return "", forged()
-	}
-	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
-		return "", err
-	}
-	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
-}
-
-// VerifyHeader implements models.Adapter. The header of a post holds no signature.
-func (p *Adapter) VerifyHeader(http.Header, time.Time) error {
-	if len(p.keys.Load().webhook) == 0 {
-		return parse.NotConfigured()
-	}
-	return nil
-}
-
-// malformed returns the error for a post that cannot be read.
-func malformed(detail string) error {
-	return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: detail}
-}
-
-// signed reports whether mac is the signature of s by one of the keys.
-func (p *Adapter) signed(s signature, mac []byte) bool {
-	for _, key := range p.keys.Load().webhook {
-		own := hmac.New(sha256.New, key)
-		own.Write([]byte(s.Timestamp))
-		own.Write([]byte(s.Token))
-		if hmac.Equal(own.Sum(nil), mac) {
-			return true
-		}
-	}
-	return false
-}
-
-// forged returns the error for a post whose signature is wrong.
-func forged() error {
-	return &models.WebhookError{
-		Status: http.StatusUnauthorized, Code: "bad_signature", Detail: "the signature does not fit",
-	}
-}
-
-// Boxes lists the types of event that need a webhook at Mailgun.
-func Boxes() []models.EventBox {
-	return []models.EventBox{
-		{Label: "Accepted", Kinds: []models.EventKind{models.Processed}},
-		{Label: "Delivered Messages", Kinds: []models.EventKind{models.Delivered}},
-		{Label: "Temporary Failure", Kinds: []models.EventKind{models.Deferred}},
-		{Label: "Permanent Failure", Kinds: []models.EventKind{models.Bounced, models.Blocked, models.Dropped}},
-		{Label: "Opened Messages", Kinds: []models.EventKind{models.Opened}},
-		{Label: "Clicks", Kinds: []models.EventKind{models.Clicked}},
-		{Label: "Spam Complaints", Kinds: []models.EventKind{models.Complained}},
-		{Label: "Unsubscribes", Kinds: []models.EventKind{models.Unsubscribed}},
-	}
+	v.Replay = string(s.Timestamp) + "." + hex.EncodeToString(got)
+	return v, parse.Fresh(string(s.Timestamp), w.At)
 }

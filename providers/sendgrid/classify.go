@@ -1,7 +1,6 @@
 package sendgrid
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -11,28 +10,20 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// classes maps statuses whose body does not matter. For the others see classify.
-//
-// 404, 405 and 406 mean that URL or headers are wrong, as 3xx does. That is a mistake in
-// the configuration, which the class account reports. 451 is about data residency. 500,
-// 502 and 504 may come after the mail was accepted.
-var classes = map[int]models.Class{
-	http.StatusUnauthorized:               models.AccountClass,
-	http.StatusPaymentRequired:            models.AccountClass,
-	http.StatusForbidden:                  models.AccountClass,
-	http.StatusNotFound:                   models.AccountClass,
-	http.StatusMethodNotAllowed:           models.AccountClass,
-	http.StatusNotAcceptable:              models.AccountClass,
-	http.StatusRequestTimeout:             models.Unavailable, // the request did not arrive completely
-	http.StatusRequestEntityTooLarge:      models.RejectedHereClass,
-	http.StatusTooManyRequests:            models.Throttled,
-	http.StatusUnavailableForLegalReasons: models.AccountClass,
-	http.StatusServiceUnavailable:         models.Unavailable,
+var notVerified = regexp.MustCompile(`(?i)verified sender identity`)
+
+// rules are the meanings of answers besides 2xx and 400. 406 means that headers are wrong, 451 is about data residency.
+var rules = []kind.Rule{
+	{Status: http.StatusUnauthorized, Words: notVerified, Class: models.AccountClass, Reason: models.SenderNotVerified},
+	{Status: http.StatusForbidden, Words: notVerified, Class: models.AccountClass, Reason: models.SenderNotVerified},
+	{Status: http.StatusNotAcceptable, Class: models.AccountClass},
+	{Status: http.StatusUnavailableForLegalReasons, Class: models.AccountClass},
 }
 
 // An apiError is one element of {"errors":[…]}. It has no machine-readable code.
@@ -42,62 +33,36 @@ type apiError struct {
 }
 
 var (
-	onePersonalization = regexp.MustCompile(`^personalizations\.(\d{1,4})(?:\.|$)`)
-	ofAddress          = regexp.MustCompile(`^personalizations\.\d{1,4}\.(?:to|cc|bcc)(?:\.|$)`)
-	oneOfMail          = regexp.MustCompile(`^personalizations\.0\.(to|cc|bcc)\.(\d{1,4})(?:\.|$)`)
-	notVerified        = regexp.MustCompile(`(?i)verified sender identity`)
-	badAddress         = regexp.MustCompile(`(?i)valid (e-?mail|address)|e-?mail address|address is (in|not )valid`)
+	personalization = regexp.MustCompile(`^personalizations\.(\d{1,4})(?:\.(to|cc|bcc)(?:\.(\d{1,4}))?)?(?:\.|$)`)
+	badAddress      = regexp.MustCompile(`(?i)valid (e-?mail|address)|e-?mail address|address is (in|not )valid`)
 )
 
 // classify returns what an answer means for the recipients of the call.
-func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
+func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []models.Part {
 	var errs []apiError
-	if a.Status >= 300 {
-		errs = readErrors(a.Body)
+	if x.Status >= 300 {
+		errs = readErrors(x.Body)
 	}
-	text := cmp.Or(p.words(answerText(errs, a)), http.StatusText(a.Status), "an answer without words")
-	at := parse.RetryAt(a.Header, now)
-	if class, ok := classes[a.Status]; ok {
-		parts := whole(c, class, "", a.Status, text)
-		if class != models.RejectedHereClass {
-			parts[0].RetryAt = at
-		}
-		switch {
-		case class == models.AccountClass && notVerified.MatchString(text):
-			parts[0].Reason = models.SenderNotVerified
-		case a.Status == http.StatusRequestEntityTooLarge:
-			parts[0].Reason = models.TooLarge
-		}
-		return parts
-	}
+	a := p.Answer(c, x, saidBy(errs), now)
 	switch {
-	case a.Status >= 200 && a.Status < 300:
-		return accepted(c, a, text)
-	case a.Status >= 300 && a.Status < 400:
-		return whole(c, models.AccountClass, "", a.Status, text)
+	case a.OK():
+		return accepted(a)
 	case a.Status == http.StatusBadRequest:
-		return badRequest(c, errs, text)
-	case a.Status > 400 && a.Status < 500 && !at.IsZero():
-		parts := whole(c, models.Throttled, "", a.Status, text) // whatever the status is called
-		parts[0].RetryAt = at
-		return parts
-	case a.Status > 400 && a.Status < 500:
-		// SendGrid does not document this status, so another provider may take the mail.
-		return whole(c, models.RejectedHereClass, "", a.Status, text)
+		return badRequest(a, errs)
 	}
-	return whole(c, models.Unknown, "", a.Status, text)
+	return a.By(rules)
 }
 
 // accepted reads a 2xx. The body of a 202 is empty and its ID is in the header, so a body
 // that breaks off does not matter. Any other 2xx counts if it has the ID. Without one it is
 // not from SendGrid (but from a proxy or a captive portal), and it is not known whether the
 // call reached SendGrid.
-func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
+func accepted(a *kind.Answer) []models.Part {
 	id := parse.Text(a.Header.Get("X-Message-Id"))
 	if a.Status != http.StatusAccepted && id == "" {
-		return whole(c, models.Unknown, "", a.Status, text)
+		return a.Whole(models.Unknown, "")
 	}
-	parts := whole(c, models.Accepted, "", a.Status, "")
+	parts := a.Whole(models.Accepted, "")
 	parts[0].MessageID = id
 	return parts
 }
@@ -105,139 +70,85 @@ func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
 // badRequest reads a 400. An error that names a personalization is about that recipient,
 // and the others are tried again. An error about an address without a personalization is
 // about some recipient. All others are about the message.
-func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
-	if len(errs) == 0 {
+func badRequest(a *kind.Answer, errs []apiError) []models.Part {
+	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
+	switch {
+	case len(errs) == 0:
 		// This is not an answer of SendGrid's API. It says nothing about the message,
 		// only that it was refused here.
-		return whole(c, models.RejectedHereClass, "", 400, text)
-	}
-	if !slices.ContainsFunc(errs, apiError.notAboutFile) {
+		return a.Whole(models.RejectedHereClass, "")
+	case !slices.ContainsFunc(errs, func(e apiError) bool { return !aboutFile(e) }):
 		// SendGrid has rules of its own for the names and types of files.
-		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
+		return a.Whole(models.RejectedHereClass, models.RejectedHere)
 	}
-	if c.Together() {
-		return badMail(c, errs, text)
-	}
-	var address, other models.Set
-	unnamed := false
+	var address, other models.Set // recipients whose address, or whose values, were refused
+	unnamed := false              // some recipient was refused
 	for _, e := range errs {
-		field := string(e.Field)
-		if m := onePersonalization.FindStringSubmatch(field); m != nil {
-			i, _ := strconv.Atoi(m[1])
-			switch {
-			case i >= len(c.Recipients):
-				unnamed = true
-			case ofAddress.MatchString(field):
-				address.Add(c.Recipients[i].Log.Recipient())
-			default:
-				other.Add(c.Recipients[i].Log.Recipient())
-			}
-			continue
+		switch r, ofAddress := recipient(a.Call, string(e.Field)); {
+		case r != nil && ofAddress:
+			address.Add(r.Log.Recipient())
+		case r != nil:
+			other.Add(r.Log.Recipient())
+		default:
+			unnamed = unnamed || strings.HasPrefix(string(e.Field), "personalizations") ||
+				e.Field == "" && badAddress.MatchString(string(e.Message))
 		}
-		general := field == "" || strings.HasPrefix(field, "personalizations")
-		unnamed = unnamed || general && (field != "" || badAddress.MatchString(string(e.Message)))
 	}
 	var bad []models.Part
 	if !address.Empty() {
-		bad = append(bad, models.Part{
-			Class:      models.RejectedRecipient,
-			Recipients: address,
-			Reason:     models.MailboxInvalid,
-			Status:     400,
-			Text:       text,
-		})
+		bad = append(bad, a.Part(models.RejectedRecipient, models.MailboxInvalid, address))
 	}
 	if other = other.Minus(address); !other.Empty() {
-		// The values, not the address, were refused. Another provider may take them.
-		bad = append(bad, models.Part{
-			Class:      models.RejectedHereClass,
-			Recipients: other,
-			Reason:     models.RejectedHere,
-			Status:     400,
-			Text:       text,
-		})
+		// Another provider may take the values.
+		bad = append(bad, a.Part(models.RejectedHereClass, models.RejectedHere, other))
 	}
 	switch {
 	case bad != nil:
-		return message.Without(c.Numbers(), bad...)
-	case unnamed && len(c.Recipients) > 1:
-		return whole(c, models.Split, models.InvalidRequest, 400, text)
+		return message.Without(a.Call.Numbers(), bad...)
+	case unnamed && a.Call.Together():
+		return a.Whole(models.RejectedHereClass, models.RejectedHere)
 	case unnamed:
-		return whole(c, models.RejectedRecipient, models.MailboxInvalid, 400, text)
+		return a.BadAddress()
 	}
-	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
+	return a.Whole(models.RejectedRequest, models.InvalidRequest)
 }
 
-// notAboutFile reports whether an error is about something else than an attachment.
-func (e apiError) notAboutFile() bool { return !strings.HasPrefix(string(e.Field), "attachments.") }
-
-// badMail reads a 400 to one mail to several recipients. Errors that name addresses are about
-// these, and the others are tried again. A mail is not divided to find an address that is not named.
-func badMail(c *models.Call, errs []apiError, text string) []models.Part {
-	var address models.Set
-	here := false
-	for _, e := range errs {
-		field := string(e.Field)
-		if m := oneOfMail.FindStringSubmatch(field); m != nil {
-			i, _ := strconv.Atoi(m[2])
-			if r := nth(c, models.Role(m[1]), i); r != nil {
-				address.Add(r.Log.Recipient())
-				continue
-			}
+// recipient returns the recipient that an error's field names, or nil, and whether it is about the address. Of one mail
+// to several only an address can be named.
+func recipient(c *models.Call, field string) (r *models.CallRecipient, ofAddress bool) {
+	m := personalization.FindStringSubmatch(field)
+	if m == nil {
+		return nil, false
+	}
+	mail, _ := strconv.Atoi(m[1])
+	if !c.Together() {
+		if mail < len(c.Recipients) {
+			r = &c.Recipients[mail]
 		}
-		here = here || strings.HasPrefix(field, "personalizations") || badAddress.MatchString(string(e.Message)) &&
-			field == ""
+		return r, m[2] != ""
 	}
-	switch {
-	case !address.Empty():
-		return message.Without(c.Numbers(), models.Part{
-			Class:      models.RejectedRecipient,
-			Recipients: address,
-			Reason:     models.MailboxInvalid,
-			Status:     400,
-			Text:       text,
-		})
-	case here:
-		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
-	}
-	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
-}
-
-// nth returns the recipient of a call that is number i, from 0, of those with a role, or nil.
-func nth(c *models.Call, role models.Role, i int) *models.CallRecipient {
-	for k := range c.Recipients {
-		if c.Recipients[k].Role != role {
+	at, err := strconv.Atoi(m[3])
+	for i := range c.Recipients {
+		if err != nil || mail != 0 || c.Recipients[i].Role != models.Role(m[2]) {
 			continue
 		}
-		if i == 0 {
-			return &c.Recipients[k]
+		if at == 0 {
+			return &c.Recipients[i], true
 		}
-		i--
+		at--
 	}
-	return nil
+	return nil, false
 }
 
-// whole returns one part with all recipients of the call.
-func whole(c *models.Call, class models.Class, reason models.Reason, status int, text string) []models.Part {
-	return []models.Part{{
-		Class:      class,
-		Recipients: c.Numbers(),
-		Reason:     reason,
-		Status:     status,
-		Text:       text,
-	}}
-}
-
-// readErrors returns the errors of a body, at most maxRecipients.
-func readErrors(body []byte) []apiError {
+// readErrors returns the errors of a body, at most one for each recipient.
+func readErrors(body []byte) (out []apiError) {
 	var e struct {
 		Errors json.RawMessage `json:"errors"`
 	}
 	var list []json.RawMessage
 	parse.Into(body, &e)
 	parse.Into(e.Errors, &list)
-	out := make([]apiError, 0, min(len(list), maxRecipients))
-	for _, raw := range list[:min(len(list), maxRecipients)] {
+	for _, raw := range list[:min(len(list), Spec.Recipients)] {
 		var one apiError
 		parse.Into(raw, &one)
 		if one != (apiError{}) {
@@ -247,20 +158,14 @@ func readErrors(body []byte) []apiError {
 	return out
 }
 
-// answerText returns the text of an answer.
-func answerText(errs []apiError, a transport.Answer) string {
-	if len(errs) == 0 {
-		if text := strings.TrimSpace(string(a.Body)); text != "" {
-			return text
-		}
-		return http.StatusText(a.Status)
-	}
+// saidBy returns the words of errors.
+func saidBy(errs []apiError) string {
 	var b strings.Builder
-	for _, e := range errs {
+	for i, e := range errs {
 		if b.Len() > 2*models.MaxText {
 			break
 		}
-		if b.Len() > 0 {
+		if i > 0 {
 			b.WriteString("; ")
 		}
 		b.WriteString(string(e.Message))
@@ -269,10 +174,4 @@ func answerText(errs []apiError, a transport.Answer) string {
 		}
 	}
 	return b.String()
-}
-
-// words returns a text for storing: without addresses and without the API key.
-func (p *Adapter) words(text string) string {
-	k := p.keys.Load()
-	return parse.Text(text, k.api, k.before)
 }

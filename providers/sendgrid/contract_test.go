@@ -68,7 +68,7 @@ func TestContract(t *testing.T) {
 	}
 	providertest.Run(t, providertest.Suite{
 		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
-		Carries: Carries(),
+		Carries: Spec.Carries,
 
 		ManyBytes: 9_000,
 

@@ -1,29 +1,32 @@
 package sendgrid
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// kinds maps SendGrid's events. bounce is refined by its type. group_resubscribe and account
-// events do not concern a log and are skipped.
-var kinds = map[string]models.EventKind{
-	"processed":         models.Processed,
-	"delivered":         models.Delivered,
-	"deferred":          models.Deferred,
-	"bounce":            models.Bounced,
-	"blocked":           models.Blocked, // seen as an event name in old samples
-	"dropped":           models.Dropped,
-	"open":              models.Opened,
-	"click":             models.Clicked,
-	"spamreport":        models.Complained,
-	"unsubscribe":       models.Unsubscribed,
-	"group_unsubscribe": models.Unsubscribed,
+// events are SendGrid's. bounce is refined by its type. group_resubscribe and account events do not concern a log and
+// are skipped.
+var events = kind.Events{
+	kind.On("processed", "processed", "Processed", models.Processed),
+	kind.On("dropped", "dropped", "Dropped", models.Dropped),
+	kind.On("deferred", "deferred", "Deferred", models.Deferred),
+	kind.On("delivered", "delivered", "Delivered", models.Delivered),
+	kind.On("bounce", "bounce", "Bounced", models.Bounced, models.Blocked),
+	kind.On("blocked", "", "", models.Blocked), // seen as an event name in old samples
+	kind.On("open", "open", "Opened", models.Opened),
+	kind.On("click", "click", "Clicked", models.Clicked),
+	kind.On("spamreport", "spam_report", "Spam Reports", models.Complained),
+	kind.On("unsubscribe", "unsubscribe", "Unsubscribes and Group Unsubscribes", models.Unsubscribed),
+	kind.On("group_unsubscribe", "group_unsubscribe", "", models.Unsubscribed),
 }
 
 // dropReasons maps the reason of a dropped event, in lower case. The first prefix of the
@@ -70,40 +73,33 @@ type event struct {
 	Classification parse.Str `json:"bounce_classification"`
 	Attempt        parse.Str `json:"attempt"`
 	URL            parse.Str `json:"url"`
-	Log            parse.Str `json:"sd_log"`
-	SDAttempt      parse.Str `json:"sd_attempt"`
+	arguments
+
+	Args json.RawMessage `json:"custom_args"` // where the Email Logs API has the arguments
+}
+
+type arguments struct {
+	Log       parse.Str `json:"sd_log"`
+	SDAttempt parse.Str `json:"sd_attempt"`
 }
 
 // Parse implements models.Adapter. It splits the array before it reads the elements, so that
 // a broken element loses only itself.
-//
-// An asynchronous bounce may come without custom arguments (sendgrid/docs #5177).
-func (p *Adapter) Parse(body []byte) models.Parsed {
-	var out models.Parsed
-	i := 0
-	skip := func(format string, args ...any) {
-		out.Skipped = append(out.Skipped, fmt.Sprintf("event %d: ", i)+fmt.Sprintf(format, args...))
-	}
+func (p *Adapter) Parse(body []byte) (out models.Parsed) {
+	n := 0
+	skip := func(why string) { out.Skipped = append(out.Skipped, fmt.Sprintf("event %d: %s", n, why)) }
 	whole := elements(body, func(raw []byte) {
-		i++
+		n++
 		var e event
-		if err := json.Unmarshal(raw, &e); err != nil {
+		if json.Unmarshal(raw, &e) != nil {
 			skip("not a JSON object that can be read")
 			return
 		}
-		if u, ok := e.unnamed(); ok {
-			out.Unnamed = append(out.Unnamed, u)
-			return
-		}
-		ev, why := e.normalise()
-		if why != "" {
-			skip("%s: %s", parse.Word(e.Event), why)
-			return
-		}
-		out.Events = append(out.Events, ev)
+		r := e.report()
+		r.AddTo(&out, n)
 	})
 	if !whole {
-		i++
+		n++
 		skip("the post is no complete JSON array")
 	}
 	return out
@@ -113,21 +109,18 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 // complete. It looks only at brackets and quotes, so that an element that is no JSON does not
 // hide the next one.
 func elements(body []byte, each func([]byte)) (whole bool) {
-	n := 0
-	for n < len(body) && space(body[n]) {
-		n++
-	}
-	if n == len(body) || body[n] != '[' {
+	body, ok := bytes.CutPrefix(bytes.TrimSpace(body), []byte("["))
+	if !ok {
 		return false
 	}
-	from, depth, quoted := n+1, 0, false
+	from, depth, quoted := 0, 0, false
 	give := func(to int) {
-		if s := trim(body[from:to]); len(s) > 0 {
+		if s := bytes.TrimSpace(body[from:to]); len(s) > 0 {
 			each(s)
 		}
 		from = to + 1
 	}
-	for i := n + 1; i < len(body); i++ {
+	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case quoted && c == '\\':
 			i++
@@ -140,7 +133,7 @@ func elements(body []byte, each func([]byte)) (whole bool) {
 			depth--
 		case c == ']':
 			give(i)
-			return len(trim(body[from:])) == 0
+			return from == len(body)
 		case c == ',' && depth == 0:
 			give(i)
 		}
@@ -148,49 +141,39 @@ func elements(body []byte, each func([]byte)) (whole bool) {
 	return false
 }
 
-func space(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
-
-func trim(b []byte) []byte {
-	for len(b) > 0 && space(b[0]) {
-		b = b[1:]
+// report translates e. An asynchronous bounce may come without custom arguments (sendgrid/docs #5177).
+func (e *event) report() kind.Report {
+	parse.Into(e.Args, &e.arguments)
+	r := kind.Report{
+		Name:      e.Event,
+		Log:       e.Log,
+		Attempt:   e.SDAttempt,
+		MessageID: e.requestID(),
+		Address:   string(e.Email),
+		Same: []string{string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL), string(e.Reason),
+			string(e.Response), string(e.Status)},
 	}
-	for len(b) > 0 && space(b[len(b)-1]) {
-		b = b[:len(b)-1]
+	if e.Log == "" && e.SDAttempt == "" {
+		r.Lost = "not a mail of ours (no sd_log)"
 	}
-	return b
-}
-
-// normalise translates e. why is not empty if e is not an event of a log.
-func (e *event) normalise() (models.ParsedEvent, string) {
-	kind, ok := kinds[strings.ToLower(string(e.Event))]
-	if !ok {
-		return models.ParsedEvent{}, "not a kind of event that concerns a log"
+	text := string(cmp.Or(e.Reason, e.Response))
+	at, _ := parse.Time(e.Timestamp)
+	r.Event = models.Event{ID: string(e.ID), Kind: events.Kind(string(e.Event)), At: at, Text: parse.Text(text)}
+	switch r.Kind {
+	case models.Opened, models.Clicked, models.Processed, "":
+		return r
 	}
-	log, attempt, why := parse.Ours(e.Log, e.SDAttempt)
-	if why != "" {
-		return models.ParsedEvent{}, why
+	reply := parse.NewReply("", string(e.Status), text)
+	r.Status, r.Enhanced = reply.Code, reply.Enhanced
+	switch r.Kind {
+	case models.Bounced, models.Blocked:
+		e.bounce(&r.Event, reply)
+	case models.Dropped:
+		r.Reason = e.dropped(&r.Event)
+	case models.Deferred:
+		r.Reason = reply.Reason()
 	}
-	ev := e.translate(kind)
-	ev.Attempt = attempt
-	if ev.At.IsZero() {
-		ev.At = log.Time() // never later than the event
-	}
-	return models.ParsedEvent{Log: log, Address: string(e.Email), Event: ev}, ""
-}
-
-// unnamed translates an event without our custom arguments. ok is false if e has them, or
-// nothing else that says which mail it is about.
-func (e *event) unnamed() (u models.UnnamedEvent, ok bool) {
-	kind, ok := kinds[strings.ToLower(string(e.Event))]
-	if !ok || e.Log != "" || e.SDAttempt != "" {
-		return u, false
-	}
-	id := e.requestID()
-	if e.Email == "" || id == "" && kind != models.Bounced && kind != models.Blocked {
-		return u, false
-	}
-	u = models.UnnamedEvent{MessageID: id, Address: string(e.Email), Event: e.translate(kind)}
-	return u, !u.Event.At.IsZero()
+	return r
 }
 
 // requestID returns the X-Message-Id of the request that a mail was sent with: sg_message_id
@@ -203,43 +186,6 @@ func (e *event) requestID() string {
 	return id
 }
 
-// translate returns e without its attempt. The time is zero if e has none.
-func (e *event) translate(kind models.EventKind) models.Event {
-	at, _ := parse.Time(e.Timestamp)
-	ev := models.Event{
-		ID:   string(e.ID),
-		Kind: kind,
-		At:   at,
-	}
-	if ev.ID == "" || len(ev.ID) > 100 {
-		mail := []string{string(e.Log), string(e.SDAttempt), strings.ToLower(string(e.Email))}
-		if e.Log == "" {
-			mail = []string{e.requestID(), strings.ToLower(string(e.Email))}
-		}
-		ev.ID = parse.Hash(append(mail, string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
-			string(e.Reason), string(e.Response), string(e.Status))...)
-	}
-	text := string(e.Reason)
-	if text == "" {
-		text = string(e.Response)
-	}
-	ev.Text = parse.Text(text)
-	if kind == models.Opened || kind == models.Clicked || kind == models.Processed {
-		return ev
-	}
-	reply := parse.NewReply("", string(e.Status), text)
-	ev.Status, ev.Enhanced = reply.Code, reply.Enhanced
-	switch kind {
-	case models.Bounced, models.Blocked:
-		e.bounce(&ev, reply)
-	case models.Dropped:
-		ev.Reason = e.dropped(&ev)
-	case models.Deferred:
-		ev.Reason = reply.Reason()
-	}
-	return ev
-}
-
 // bounce sets kind and reason of a bounce.
 //
 //	type     kind     reason
@@ -249,30 +195,23 @@ func (e *event) translate(kind models.EventKind) models.Event {
 func (e *event) bounce(ev *models.Event, reply parse.Reply) {
 	ev.BounceClass = parse.Text(string(e.Classification))
 	ev.Async = e.MessageID == "" && e.SMTPID == ""
-	kind := strings.ToLower(string(e.Type))
-	said := reply.Reason()
-	reason, known := bounceReasons[strings.ToLower(string(e.Classification))]
-	switch {
+	said, reason := reply.Reason(), bounceReasons[strings.ToLower(string(e.Classification))]
+	switch kind := strings.ToLower(string(e.Type)); {
 	case kind == "expired" || expired.MatchString(string(e.Reason)):
 		ev.Reason = models.DeliveryTimeout
 	case kind == "blocked" || ev.Kind == models.Blocked:
 		ev.Kind = models.Blocked
-		switch {
-		case known && reason != models.MailboxInvalid:
-			ev.Reason = reason
-		case said != "" && said != models.MailboxInvalid:
-			ev.Reason = said
-		default:
-			ev.Reason = models.PolicyReputation
+		if reason == models.MailboxInvalid {
+			reason = ""
 		}
+		if said == models.MailboxInvalid {
+			said = ""
+		}
+		ev.Reason = cmp.Or(reason, said, models.PolicyReputation)
 	case said == models.MailboxInvalid && strings.HasPrefix(reply.Enhanced, "5.1."):
 		ev.Reason = models.MailboxInvalid
-	case known:
-		ev.Reason = reason
-	case said != "":
-		ev.Reason = said
 	default:
-		ev.Reason = models.BounceUnknown
+		ev.Reason = cmp.Or(reason, said, models.BounceUnknown)
 	}
 }
 
@@ -282,15 +221,11 @@ func (e *event) dropped(ev *models.Event) models.Reason {
 		text := strings.ToLower(strings.TrimSpace(string(s)))
 		for _, d := range dropReasons {
 			if strings.HasPrefix(text, d.prefix) {
-				if ev.Text == "" {
-					ev.Text = parse.Text(string(s))
-				}
+				ev.Text = cmp.Or(ev.Text, parse.Text(string(s)))
 				return d.reason
 			}
 		}
 	}
-	if ev.Text == "" {
-		ev.Text = parse.Text(string(e.Type))
-	}
+	ev.Text = cmp.Or(ev.Text, parse.Text(string(e.Type)))
 	return models.ProviderDropped
 }

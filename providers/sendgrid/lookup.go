@@ -1,7 +1,6 @@
 package sendgrid
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/parse"
-	"github.com/safedelivr/safedelivr/providers/internal/transport"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 )
 
 // The Email Logs API (twilio/sendgrid-oai, spec/json/tsg_logs_v3.json): POST /v3/logs lists
@@ -35,8 +33,6 @@ const (
 	// repeats is how long SendGrid repeats a post that was not received (docs: Event Webhook).
 	repeats = 24 * time.Hour
 )
-
-var _ models.EventLookup = (*Adapter)(nil)
 
 // LookupLag implements models.EventLookup.
 func (p *Adapter) LookupLag() time.Duration { return lookupLag }
@@ -132,7 +128,7 @@ func (l *lookup) list(ctx context.Context, from, to time.Time, status string) ([
 	var out struct {
 		Messages []summary `json:"messages"`
 	}
-	err := l.get(ctx, http.MethodPost, logsEndpoint, in, &out)
+	err := l.Ask(ctx, http.MethodPost, logsEndpoint, in, &out)
 	return out.Messages, err
 }
 
@@ -145,44 +141,22 @@ func (l *lookup) read(ctx context.Context, list []summary) error {
 			continue
 		}
 		var details logged
-		err := l.get(ctx, http.MethodGet, logsEndpoint+"/"+url.PathEscape(m.ID), nil, &details)
-		if err != nil && !errors.Is(err, models.ErrNoLookup) { // that message ended meanwhile
-			return err
-		}
-		if err == nil {
-			chunk, ok := details.chunk()
-			l.wanted[request] = ok && (l.query.Wants == nil || l.query.Wants(chunk))
-		}
-		if !l.wanted[request] {
+		err := l.Ask(ctx, http.MethodGet, logsEndpoint+"/"+url.PathEscape(m.ID), nil, &details)
+		if errors.Is(err, models.ErrNoLookup) { // that message ended meanwhile
 			continue
-		}
-		if err := l.post(details.body()); err != nil {
+		} else if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// get sends a query. Its answer is decoded into out.
-func (p *Adapter) get(ctx context.Context, method, path string, in, out any) error {
-	q := transport.Query{
-		Method:  method,
-		URL:     p.base + path,
-		Header:  http.Header{"Authorization": {"Bearer " + p.keys.Load().api}},
-		Timeout: p.timeout,
-	}
-	if in != nil {
-		var err error
-		if q.Body, err = encode(in); err != nil {
-			return err
+		body := details.body()
+		if !known {
+			ours := l.Parse(body).Events
+			l.wanted[request] = len(ours) > 0 && (l.query.Wants == nil || l.query.Wants(ours[0].Log.ChunkID()))
 		}
-	}
-	body, err := p.client.Query(ctx, q)
-	if err != nil {
-		return fmt.Errorf("look up events: %w", err)
-	}
-	if json.Unmarshal(body, out) != nil {
-		return errors.New("look up events: the answer is no JSON that can be read")
+		if l.wanted[request] {
+			if err := l.post(body); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -190,43 +164,18 @@ func (p *Adapter) get(ctx context.Context, method, path string, in, out any) err
 // A logged is a message with its events. The custom arguments are a member of the
 // message, of each event, or of both.
 type logged struct {
-	Args   customArgs                   `json:"custom_args"`
+	Args   json.RawMessage              `json:"custom_args"`
 	Events []map[string]json.RawMessage `json:"events"`
 }
 
-type customArgs struct {
-	Log     parse.Str `json:"sd_log"`
-	Attempt parse.Str `json:"sd_attempt"`
-}
-
-// chunk returns the chunk of a message. ok is false if the message is not ours.
-func (m *logged) chunk() (id models.ID, ok bool) {
-	args := m.Args
-	for _, e := range m.Events {
-		if args.Log == "" {
-			parse.Into(e["custom_args"], &args)
-		}
-	}
-	log, _, why := parse.Ours(args.Log, args.Attempt)
-	return log.ChunkID(), why == ""
-}
-
-// body returns the events as a webhook holds them: the oldest first, with the custom
-// arguments among their other members.
+// body returns the events as Parse reads them, the oldest first.
 func (m *logged) body() []byte {
-	events := slices.Clone(m.Events)
-	slices.Reverse(events)
-	for _, e := range events {
-		args := m.Args
-		if raw := e["custom_args"]; len(raw) > 0 {
-			var own customArgs
-			parse.Into(raw, &own)
-			args = customArgs{cmp.Or(own.Log, args.Log), cmp.Or(own.Attempt, args.Attempt)}
-			delete(e, "custom_args")
+	slices.Reverse(m.Events)
+	for _, e := range m.Events {
+		if len(e["custom_args"]) == 0 && len(m.Args) > 0 {
+			e["custom_args"] = m.Args
 		}
-		e[logKey], _ = json.Marshal(args.Log)
-		e[attemptKey], _ = json.Marshal(args.Attempt)
 	}
-	body, _ := encode(events)
+	body, _ := kind.JSON(m.Events)
 	return body
 }

@@ -9,105 +9,34 @@ package sendgrid
 
 import (
 	"crypto/ecdsa"
-	"errors"
-	"sync/atomic"
-	"time"
 
 	"github.com/sendgrid/rest"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
-	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // The limits of SendGrid (Mail Send v3, "Limitations").
 const (
-	maxRecipients    = 1000
 	maxTags          = 10         // categories
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
-	maxWebhook       = 4 << 20    // bytes of a post; SendGrid sends events once it has 768 kB of them
 )
 
-const (
-	defaultBase = "https://api.sendgrid.com"
-	endpoint    = "/v3/mail/send"
-)
-
-// The custom arguments of a mail. Every event has them as top-level fields, where
-// SendGrid's own names win: hence the prefix.
-const (
-	logKey     = "sd_log"
-	attemptKey = "sd_attempt"
-)
-
-// An Adapter is one provider of the kind SendGrid. It implements models.Adapter and
-// models.EventLookup.
-type Adapter struct {
-	keys    atomic.Pointer[keys]
-	base    string
-	timeout time.Duration
-	client  *transport.Client
-	rest    *rest.Client
-}
-
-// keys are replaced as a whole while the adapter is in use.
-type keys struct {
-	api     string
-	before  string             // the key that calls in flight may have; "" at first
-	webhook []*ecdsa.PublicKey // each verifies webhooks; empty: the provider gets none
-}
-
-var (
-	_ models.Adapter  = (*Adapter)(nil)
-	_ models.Composer = (*Adapter)(nil)
-)
-
-// Check returns all mistakes in the settings. Their texts have no secrets.
-func Check(s settings.Settings) []error {
-	errs := s.Check()
-	if _, err := parseKeys(s.WebhookKey); err != nil {
-		errs = append(errs, settings.Mistake{Setting: "webhook_key", Text: err.Error()})
-	}
-	if _, err := parseKeys(s.WebhookKeyOld); err != nil {
-		errs = append(errs, settings.Mistake{Setting: "webhook_key_old", Text: err.Error()})
-	}
-	return errs
-}
-
-// New returns the adapter for a provider. The error names all mistakes in its settings.
-func New(s settings.Settings) (*Adapter, error) {
-	if err := errors.Join(Check(s)...); err != nil {
-		return nil, err
-	}
-	s = s.WithDefaults()
-	p := &Adapter{
-		base:    defaultBase,
-		timeout: s.Timeout,
-		client:  transport.NewClient(s.MaxConns),
-	}
-	p.rest = &rest.Client{HTTPClient: p.client.HTTP}
-	if s.BaseURL != "" {
-		p.base, _ = settings.Base(s.BaseURL)
-	}
-	p.SetKeys(s)
-	return p, nil
-}
-
-// SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
-// keep theirs.
-func (p *Adapter) SetKeys(s settings.Settings) {
-	k := &keys{api: s.APIKey}
-	k.webhook, _ = parseKeys(s.WebhookKey, s.WebhookKeyOld)
-	if old := p.keys.Load(); old != nil {
-		k.before = old.api
-	}
-	p.keys.Store(k)
-}
-
-// Carries returns what every provider of this kind carries.
-func Carries() models.Capabilities {
-	return models.Capabilities{
+// Spec describes SendGrid.
+var Spec = kind.Spec[*ecdsa.PublicKey]{
+	Name:       "sendgrid",
+	Short:      "sg",
+	Title:      "SendGrid",
+	URL:        "https://api.sendgrid.com",
+	Recipients: 1000,
+	Webhook:    4 << 20, // SendGrid sends events once it has 768 kB of them
+	Events:     events,
+	Suppress:   lists,
+	Key:        parseKey,
+	Authorize:  kind.Bearer,
+	Carries: models.Capabilities{
 		Tags:        maxTags,
 		Attachments: true,
 		Inline:      true,
@@ -120,14 +49,28 @@ func Carries() models.Capabilities {
 		Metadata:    true,
 		Headers:     true,
 		HeaderNames: true,
-	}
+	},
 }
 
-// MaxRecipients implements models.Adapter.
-func (p *Adapter) MaxRecipients() int { return maxRecipients }
+// An Adapter is one provider of the kind SendGrid.
+type Adapter struct {
+	kind.Base[*ecdsa.PublicKey]
+	rest *rest.Client
+}
 
-// MaxWebhook implements models.Adapter.
-func (p *Adapter) MaxWebhook() int64 { return maxWebhook }
+var (
+	_ models.Adapter       = (*Adapter)(nil)
+	_ models.Composer      = (*Adapter)(nil)
+	_ models.EventLookup   = (*Adapter)(nil)
+	_ models.ProviderLists = (*Adapter)(nil)
+)
 
-// Close implements models.Adapter.
-func (p *Adapter) Close() { p.client.Close() }
+// New returns the adapter for a provider. The error names all mistakes in its settings.
+func New(s settings.Settings) (*Adapter, error) {
+	p := &Adapter{}
+	if err := p.Open(&Spec, s); err != nil {
+		return nil, err
+	}
+	p.rest = &rest.Client{HTTPClient: p.Client.HTTP}
+	return p, nil
+}

@@ -128,7 +128,7 @@ func TestTokensAreNotInValues(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	if errs := Check(testSettings("https://host.test/v3/")); len(errs) != 0 {
+	if errs := Spec.Check(testSettings("https://host.test/v3/")); len(errs) != 0 {
 		t.Error(errs)
 	}
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -137,8 +137,8 @@ func TestCheck(t *testing.T) {
 		"wrong curve": publicText(&p384.PublicKey), "no ECDSA": publicText(ed), "missing": ""} {
 		s := testSettings("")
 		s.WebhookKey, s.WebhookKeyOld = key, ""
-		if len(Check(s)) != 1 {
-			t.Errorf("%s: %v", name, Check(s))
+		if len(Spec.Check(s)) != 1 {
+			t.Errorf("%s: %v", name, Spec.Check(s))
 		}
 		if p, err := New(s); err == nil || p != nil {
 			t.Errorf("%s: New took it", name)
@@ -146,7 +146,7 @@ func TestCheck(t *testing.T) {
 	}
 	s := testSettings("ftp://u:secret@x")
 	s.Name, s.APIKey, s.Timeout, s.MaxConns, s.WebhookKey, s.WebhookKeyOld = "Batch", "", -1, -1, "secret", "secret"
-	errs := Check(s)
+	errs := Spec.Check(s)
 	if len(errs) != 7 || strings.Contains(errors.Join(errs...).Error(), "secret") {
 		t.Errorf("%d mistakes: %v", len(errs), errs)
 	}
@@ -157,7 +157,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *models.WebhookError
-	if _, err := p.Verify(http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+	if _, err := providertest.Verify(p, http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
 		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestVerifyHeader(t *testing.T) {
 		h := http.Header{}
 		h.Set(signatureHeader, c.signature)
 		h.Set(timestampHeader, c.timestamp)
-		err := p.VerifyHeader(h, now)
+		err := p.VerifyHeader(&models.Webhook{Header: h, At: now})
 		var refusal *models.WebhookError
 		if c.status == 0 && err != nil || c.status != 0 && (!errors.As(err, &refusal) || refusal.Status != c.status) {
 			t.Errorf("%s: %v, want status %d", name, err, c.status)
@@ -240,7 +240,7 @@ func FuzzVerify(f *testing.F) {
 		h.Set(signatureHeader, signature)
 		h.Set(timestampHeader, timestamp)
 		var refusal *models.WebhookError
-		if _, err := p.Verify(h, body, now); !errors.As(err, &refusal) {
+		if _, err := providertest.Verify(p, h, body, now); !errors.As(err, &refusal) {
 			t.Errorf("got %v for what our key never signed", err)
 		}
 	})

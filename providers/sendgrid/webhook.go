@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/sha256"
@@ -8,11 +9,11 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
@@ -35,76 +36,54 @@ const maxSignature = 128
 //
 // SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
 // loses nothing.
-func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
-	timestamp, der, err := p.signature(h)
+func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (none models.Verified, err error) {
+	timestamp, der, err := p.signature(w)
 	if err != nil {
-		return "", err
+		return none, err
 	}
-	if len(body) == 0 || body[0] != '[' {
-		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
-			Detail: "the body is not a JSON array"}
+	if len(w.Body) == 0 || w.Body[0] != '[' {
+		return none, kind.Malformed("the body is not a JSON array")
 	}
 	hash := sha256.New()
 	hash.Write([]byte(timestamp))
-	hash.Write(body)
+	hash.Write(w.Body)
 	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
 	sum := hash.Sum(nil)
-	for _, key := range p.keys.Load().webhook {
+	for _, key := range p.Keys().Webhook {
 		if ecdsa.VerifyASN1(key, sum, der) {
-			return "", parse.Fresh(timestamp, now)
+			return none, parse.Fresh(timestamp, w.At)
 		}
 	}
-	return "", forged("the signature does not fit")
+	return none, kind.Forged("the signature does not fit")
 }
 
 // VerifyHeader implements models.Adapter: it refuses posts without a fresh timestamp and a
 // signature.
-func (p *Adapter) VerifyHeader(h http.Header, now time.Time) error {
-	timestamp, _, err := p.signature(h)
+func (p *Adapter) VerifyHeader(w *models.Webhook) error {
+	timestamp, _, err := p.signature(w)
 	if err != nil {
 		return err
 	}
-	return parse.Fresh(timestamp, now)
+	return parse.Fresh(timestamp, w.At)
 }
 
 // signature returns the timestamp, which has ten digits, and the signature of a post.
-func (p *Adapter) signature(h http.Header) (timestamp string, der []byte, err error) {
-	if len(p.keys.Load().webhook) == 0 {
-		return "", nil, parse.NotConfigured()
-	}
-	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
-	switch {
+func (p *Adapter) signature(w *models.Webhook) (timestamp string, der []byte, err error) {
+	signature, timestamp := w.Header.Get(signatureHeader), w.Header.Get(timestampHeader)
+	switch err := p.Base.VerifyHeader(w); {
+	case err != nil:
+		return "", nil, err
 	case signature == "" || timestamp == "":
-		return "", nil, forged("the post is not signed")
+		return "", nil, kind.Forged("the post is not signed")
 	case !parse.TenDigits(timestamp):
 		return "", nil, parse.Fresh(timestamp, time.Time{})
 	case len(signature) > maxSignature:
-		return "", nil, forged("the signature is too long")
+		return "", nil, kind.Forged("the signature is too long")
 	}
 	if der, err = base64.StdEncoding.Strict().DecodeString(signature); err != nil {
-		return "", nil, forged("the signature is not base64")
+		return "", nil, kind.Forged("the signature is not base64")
 	}
 	return timestamp, der, nil
-}
-
-// forged returns the error for a post whose signature is wrong.
-func forged(detail string) error {
-	return &models.WebhookError{Status: http.StatusUnauthorized, Code: "bad_signature", Detail: detail}
-}
-
-// parseKeys reads the keys that are not empty.
-func parseKeys(texts ...string) (keys []*ecdsa.PublicKey, err error) {
-	for _, text := range texts {
-		if text == "" {
-			continue
-		}
-		key, err := parseKey(text)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
-	}
-	return keys, nil
 }
 
 // parseKey reads the public key of a webhook as SendGrid shows it, base64 of a DER
@@ -132,19 +111,4 @@ func parseKey(text string) (*ecdsa.PublicKey, error) {
 		return nil, errors.New("it is not on the curve P-256")
 	}
 	return public, nil
-}
-
-// Boxes lists the actions of SendGrid's Event Webhook that must be ticked.
-func Boxes() []models.EventBox {
-	return []models.EventBox{
-		{Label: "Processed", Kinds: []models.EventKind{models.Processed}},
-		{Label: "Dropped", Kinds: []models.EventKind{models.Dropped}},
-		{Label: "Deferred", Kinds: []models.EventKind{models.Deferred}},
-		{Label: "Delivered", Kinds: []models.EventKind{models.Delivered}},
-		{Label: "Bounced", Kinds: []models.EventKind{models.Bounced, models.Blocked}},
-		{Label: "Opened", Kinds: []models.EventKind{models.Opened}},
-		{Label: "Clicked", Kinds: []models.EventKind{models.Clicked}},
-		{Label: "Spam Reports", Kinds: []models.EventKind{models.Complained}},
-		{Label: "Unsubscribes and Group Unsubscribes", Kinds: []models.EventKind{models.Unsubscribed}},
-	}
 }

@@ -42,6 +42,15 @@ func (a *Account) Add(state State, about, text, todo string) {
 	a.Findings = append(a.Findings, Finding{state, about, text, todo})
 }
 
+// Check adds a finding: fine if ok, and otherwise wrong with what to do.
+func (a *Account) Check(about, fine string, ok bool, wrong, todo string) {
+	if ok {
+		a.Add(OK, about, fine, "")
+	} else {
+		a.Add(Wrong, about, wrong, todo)
+	}
+}
+
 // An Inspector finds out about its account. The URL is where its webhooks must go; "" if it needs none. An error means
 // that the provider could not be asked.
 type Inspector interface {

@@ -14,6 +14,14 @@ import (
 // Name returns a display name for a header field.
 func Name(s string) string { return strings.TrimSpace(models.OneLine(s)) }
 
+// Unmarked returns a name without some marks: they and the spaces beside them become one space.
+func Unmarked(s, marks string) string {
+	if !strings.ContainsAny(s, marks) {
+		return s
+	}
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || strings.ContainsRune(marks, r) }), " ")
+}
+
 // Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks
 // stay.
 func Body(s string) string {

@@ -71,13 +71,60 @@ func Fill(c *models.Content, token func(i int, v Var) string, literal func(Form,
 	return f
 }
 
-// Missing returns the parts of a call in which some recipients have no value for a
-// placeholder. Their mail would show a raw token.
-func Missing(all, lacking models.Set, name string) []models.Part {
-	return Without(all, models.Part{
+// A Rendered is the mail to one recipient.
+type Rendered struct {
+	Subject, Text, HTML string
+	Headers             []models.Header // their values are encoded
+}
+
+// Render fills in the values of a recipient. missing names a placeholder without a value.
+func Render(c *models.Content, r *models.Recipient) (m Rendered, missing string) {
+	f := Fill(c, func(_ int, v Var) string {
+		value, ok := v.Value(r)
+		if !ok {
+			missing = v.Name
+		}
+		return value
+	}, nil)
+	m.Subject, m.Text, m.HTML = f.Subject, f.Text, f.HTML
+	for _, h := range c.HeadersOf(r) {
+		value, lacks := Header(&h, r)
+		if lacks != "" {
+			missing = lacks
+		}
+		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: value})
+	}
+	return m, missing
+}
+
+// Flaws are what is wrong with the mails of a call.
+type Flaws struct {
+	lacking, tooLong models.Set // recipients
+	lacks            string     // what one of them has no value for
+}
+
+// Lack notes that a recipient has no value for a placeholder, whose mail would show a raw token.
+func (f *Flaws) Lack(r *models.CallRecipient, placeholder string) {
+	f.lacking.Add(r.Log.Recipient())
+	f.lacks = placeholder
+}
+
+// TooLong notes that the values of a recipient are longer than the provider takes.
+func (f *Flaws) TooLong(r *models.CallRecipient) { f.tooLong.Add(r.Log.Recipient()) }
+
+// Parts returns the parts of a call with flaws; nil: it has none. tooLong says which limit the values exceed.
+func (f *Flaws) Parts(c *models.Call, tooLong string) []models.Part {
+	bad := models.Part{
 		Class:      models.RejectedRequest,
-		Recipients: lacking,
+		Recipients: f.lacking,
 		Reason:     models.InvalidRequest,
-		Text:       "the recipient has no value for the placeholder " + name,
-	})
+		Text:       "the recipient has no value for the placeholder " + f.lacks,
+	}
+	if f.lacking.Empty() {
+		bad = models.Part{Class: models.RejectedHereClass, Recipients: f.tooLong, Reason: models.TooLarge, Text: tooLong}
+	}
+	if bad.Recipients.Empty() {
+		return nil
+	}
+	return Together(c, Without(c.Numbers(), bad))
 }

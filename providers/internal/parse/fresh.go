@@ -52,13 +52,6 @@ func TenDigits(s string) bool {
 	return true
 }
 
-// NotConfigured returns the error for posts to a provider without a webhook key. They are
-// repeated until it has one.
-func NotConfigured() error {
-	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured",
-		Detail: "this provider has no webhook key"}
-}
-
 // RetryAt returns when a provider wants to be called again: the later of
 // X-RateLimit-Reset (Unix seconds) and Retry-After (seconds or an HTTP date). It ignores
 // times in the past and more than a day ahead.

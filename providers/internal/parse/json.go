@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"net/mail"
 	"strconv"
 	"strings"
 	"time"
@@ -59,14 +60,25 @@ func Into(raw json.RawMessage, v any) {
 	}
 }
 
-// Time reads Unix seconds, with or without a fraction. ok is false for anything else.
+// Time reads Unix seconds, with or without a fraction, or a date and time of RFC 3339 or RFC 2822, or as PostgreSQL
+// writes it. ok is false for anything else.
 func Time(s Str) (t time.Time, ok bool) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(string(s)), 64)
-	if err != nil || !(f >= 1e8 && f < 1e11) { // 1973 to 5138, so that milliseconds are not taken for seconds
-		return time.Time{}, false
+	text := strings.TrimSpace(string(s))
+	f, err := strconv.ParseFloat(text, 64)
+	if err == nil {
+		if !(f >= 1e8 && f < 1e11) { // 1973 to 5138, so that milliseconds are not taken for seconds
+			return time.Time{}, false
+		}
+		whole, part := math.Modf(f)
+		return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), true
 	}
-	whole, part := math.Modf(f)
-	return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), true
+	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02 15:04:05Z07"} {
+		if t, err = time.Parse(layout, text); err == nil {
+			return t.UTC(), true
+		}
+	}
+	t, err = mail.ParseDate(text)
+	return t.UTC(), err == nil
 }
 
 // MaxAttempt is the highest number of an attempt that Ours accepts.

@@ -140,3 +140,14 @@ func byWords(text string, permanent bool) models.Reason {
 	}
 	return ""
 }
+
+// ListedBounce returns why an address on a provider's list of bounces is suppressed, from the code
+// and the text of the list. Only a bounce because of a full mailbox, a policy or the like may end
+// differently at another provider: its reason is empty.
+func ListedBounce(code, text string) models.SuppressionReason {
+	switch NewReply(code, code, text).Reason() {
+	case "", models.MailboxInvalid:
+		return models.HardBounce
+	}
+	return ""
+}

@@ -115,6 +115,16 @@ func (s Settings) CheckCommon() []error {
 	return errs
 }
 
+// ValidDomain reports whether s is a name of letters, digits, '-' and '.'. Mailgun answers a domain with a slash with 200
+// and sends nothing.
+func ValidDomain(s string) bool {
+	other := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
+	}
+	return len(s) <= 253 && strings.Contains(s, ".") && !strings.Contains(s, "..") && strings.Trim(s, ".-") == s &&
+		!strings.ContainsFunc(s, other)
+}
+
 // Base checks the base URL of an API and returns it without the version path and
 // without a slash at its end. The error does not show the URL, which may have a
 // password.

@@ -28,33 +28,43 @@ type Query struct {
 	Timeout     time.Duration // of one request
 }
 
-// Query sends a query and returns the body of its answer 200. While the provider answers
+// A RefusedError is an answer to a query that has no data.
+type RefusedError struct {
+	Status int
+	Body   []byte
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
+
+// Unwrap returns models.ErrNoLookup for 401, 403, 404 and 405, and models.ErrInvalid for 400 and 410.
+func (e *RefusedError) Unwrap() error {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return models.ErrNoLookup
+	case http.StatusBadRequest, http.StatusGone:
+		return models.ErrInvalid
+	}
+	return nil
+}
+
+// Query sends a query and returns the body of its answer 200 or 204. While the provider answers
 // 429, it waits as long as the provider asks and sends the query again, a few times.
 //
-// Errors: models.ErrNoLookup for 401, 403, 404 and 405, models.ErrInvalid for 400 and 410.
+// Errors: *RefusedError.
 func (c *Client) Query(ctx context.Context, q Query) ([]byte, error) {
 	for try := 1; ; try++ {
 		a, err := c.query(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		switch a.Status {
-		case http.StatusOK:
-			if a.Cut {
-				return nil, fmt.Errorf("the answer broke off or is longer than %d MB", maxQueryAnswer>>20)
-			}
+		switch {
+		case a.Status == http.StatusOK && a.Cut:
+			return nil, fmt.Errorf("answered more than %d MB, or broke off", maxQueryAnswer>>20)
+		case a.Status == http.StatusOK || a.Status == http.StatusNoContent:
 			return a.Body, nil
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-			return nil, fmt.Errorf("%w: it answered %d", models.ErrNoLookup, a.Status)
-		case http.StatusBadRequest, http.StatusGone:
-			return nil, fmt.Errorf("%w: the API answered %d", models.ErrInvalid, a.Status)
-		case http.StatusTooManyRequests:
-			if try < queryTries {
-				break
-			}
-			fallthrough
-		default:
-			return nil, fmt.Errorf("the API answered %d", a.Status)
+		case a.Status != http.StatusTooManyRequests || try >= queryTries:
+			return nil, &RefusedError{a.Status, a.Body}
 		}
 		pause := queryPause
 		if at := parse.RetryAt(a.Header, time.Now()); !at.IsZero() {
@@ -88,7 +98,7 @@ func (c *Client) query(ctx context.Context, q Query) (Answer, error) {
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return Answer{}, fmt.Errorf("no answer: %s", words(err))
+		return Answer{}, fmt.Errorf("cannot be reached: %s", words(err))
 	}
 	_ = resp.Body.Close() // it was read
 	return x.Answer, nil

@@ -1,0 +1,63 @@
+package kind
+
+import (
+	"fmt"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+)
+
+// Limits are the sizes that a provider takes, in bytes.
+type Limits struct {
+	Title   string // of the provider
+	Mail    int    // with its attachments, as it is sent
+	Request int
+}
+
+// Batch returns the body of a call with a JSON object for each mail, as write makes it, or the parts of a call that
+// cannot be made. The same call always has the same bytes.
+func Batch(
+	c *models.Call, most Limits, write func(w *Writer, r *models.CallRecipient, m *message.Rendered),
+) ([]byte, []models.Part) {
+	larger := fmt.Sprintf(" would be larger than the %d MB that %s takes", most.Mail/1e6, most.Title)
+	if c.Content.Size() > int64(most.Mail) {
+		return nil, message.Refuse(c.Numbers(), models.TooLarge, "the message"+larger)
+	}
+	mails := c.Recipients
+	if c.Together() {
+		mails = mails[:1]
+	}
+	var flaws message.Flaws
+	w := Writer{'['}
+	for i := range mails {
+		r, start := &mails[i], len(w)
+		m, missing := message.Render(c.Content, &r.Recipient)
+		if missing != "" {
+			flaws.Lack(r, missing)
+		}
+		write(w.Begin('{'), r, &m)
+		w.End('}')
+		switch {
+		case len(w)-start > most.Mail:
+			flaws.TooLong(r)
+		case i > 0 && len(w) > most.Request:
+			parts := message.RefuseMany(c, fmt.Sprintf("the request would be larger than the %d MB that %s takes",
+				most.Request/1e6, most.Title))
+			parts[0].Fewer = i
+			return nil, parts
+		}
+	}
+	return *w.End(']'), flaws.Parts(c, "the message"+larger)
+}
+
+// Mails returns the recipients of each mail of the call, in order.
+func (a *Answer) Mails() []models.Set {
+	if a.Call.Together() {
+		return []models.Set{a.Call.Numbers()}
+	}
+	out := make([]models.Set, len(a.Call.Recipients))
+	for i := range out {
+		out[i].Add(a.Call.Recipients[i].Log.Recipient())
+	}
+	return out
+}

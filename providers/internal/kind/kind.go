@@ -1,0 +1,153 @@
+// Package kind has what the adapters of all kinds share: their keys, calls, answers, queries and events. An adapter
+// embeds a Base, and adds its tables and what is different at its provider.
+package kind
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
+)
+
+// The names of the log and of the attempt in the metadata of a mail, which its events bring back.
+const (
+	LogKey     = "sd_log"
+	AttemptKey = "sd_attempt"
+)
+
+// A Spec describes a kind. K is a key that verifies webhooks.
+type Spec[K any] struct {
+	Name       string // of the kind
+	Short      string // the usual name of a provider of the kind
+	Title      string // of the provider, for people
+	URL        string // of the API
+	Recipients int    // of a call, at most
+	Webhook    int64  // bytes of a webhook, at most
+	Carries    models.Capabilities
+	Events     Events
+	Suppress   []models.ProviderList // its suppression lists
+	Domain     bool                  // it needs the setting domain
+	Key        func(text string) (K, error)
+	Authorize  func(h http.Header, key string) // adds the API key to a request
+}
+
+// Check returns all mistakes in the settings. Their texts have no secrets.
+func (s *Spec[K]) Check(o settings.Settings) []error {
+	errs := o.Check()
+	switch {
+	case s.Domain && o.Domain == "":
+		errs = append(errs, settings.Mistake{Setting: "domain", Text: "required: " + s.Title + " sends for one domain"})
+	case s.Domain && !settings.ValidDomain(o.Domain):
+		errs = append(errs, settings.Mistake{Setting: "domain",
+			Text: "must be a name like mg.example.com, of letters, digits, '-' and '.'"})
+	}
+	for _, key := range [2][2]string{{"webhook_key", o.WebhookKey}, {"webhook_key_old", o.WebhookKeyOld}} {
+		if key[1] == "" {
+			continue
+		}
+		if _, err := s.Key(key[1]); err != nil {
+			errs = append(errs, settings.Mistake{Setting: key[0], Text: err.Error()})
+		}
+	}
+	return errs
+}
+
+// Bearer adds an API key as a bearer token.
+func Bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+
+// A Base is the part of an adapter that all kinds have. Its methods implement those of models.Adapter that need no more
+// than a Spec.
+type Base[K any] struct {
+	*Spec[K]
+	Root    string // URL of the API, without a slash at its end
+	Timeout time.Duration
+	Client  *transport.Client
+	keys    atomic.Pointer[Keys[K]]
+}
+
+// Keys are replaced as a whole while the adapter is in use.
+type Keys[K any] struct {
+	API     string
+	Webhook []K    // each verifies webhooks; empty: the provider gets none
+	before  string // the API key that calls in flight may have; "" at first
+}
+
+// Open makes the base usable. The error names all mistakes in the settings.
+func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
+	if err := errors.Join(spec.Check(s)...); err != nil {
+		return err
+	}
+	s = s.WithDefaults()
+	b.Spec, b.Root, b.Timeout, b.Client = spec, spec.URL, s.Timeout, transport.NewClient(s.MaxConns)
+	if s.BaseURL != "" {
+		b.Root, _ = settings.Base(s.BaseURL)
+	}
+	b.SetKeys(s)
+	return nil
+}
+
+// SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
+// keep theirs.
+func (b *Base[K]) SetKeys(s settings.Settings) {
+	k := &Keys[K]{API: s.APIKey}
+	for _, text := range [2]string{s.WebhookKey, s.WebhookKeyOld} {
+		if text == "" {
+			continue
+		}
+		if key, err := b.Key(text); err == nil {
+			k.Webhook = append(k.Webhook, key)
+		}
+	}
+	if old := b.keys.Load(); old != nil {
+		k.before = old.API
+	}
+	b.keys.Store(k)
+}
+
+// Keys returns the keys to use now.
+func (b *Base[K]) Keys() *Keys[K] { return b.keys.Load() }
+
+// Words returns a text for storing: without addresses and without the API key.
+func (b *Base[K]) Words(text string) string {
+	k := b.keys.Load()
+	return parse.Text(text, k.API, k.before)
+}
+
+// MaxRecipients implements models.Adapter.
+func (b *Base[K]) MaxRecipients() int { return b.Recipients }
+
+// MaxWebhook implements models.Adapter.
+func (b *Base[K]) MaxWebhook() int64 { return b.Webhook }
+
+// WebhookMethods implements models.Adapter: only POST.
+func (b *Base[K]) WebhookMethods() []string { return nil }
+
+// VerifyHeader implements models.Adapter for a kind whose header shows nothing. It refuses all webhooks of a provider
+// without a key, which are repeated until it has one.
+func (b *Base[K]) VerifyHeader(*models.Webhook) error {
+	if len(b.Keys().Webhook) == 0 {
+		return Refuse(http.StatusServiceUnavailable, "not_configured", "this provider has no webhook key")
+	}
+	return nil
+}
+
+// Lists implements models.ProviderLists.
+func (b *Base[K]) Lists() []models.ProviderList { return slices.Clone(b.Suppress) }
+
+// List returns the list with a name. Errors: models.ErrInvalid.
+func (b *Base[K]) List(name string) (models.ProviderList, error) {
+	at := slices.IndexFunc(b.Suppress, func(l models.ProviderList) bool { return l.Name == name })
+	if at < 0 {
+		return models.ProviderList{}, models.ErrInvalid
+	}
+	return b.Suppress[at], nil
+}
+
+// Close implements models.Adapter.
+func (b *Base[K]) Close() { b.Client.Close() }

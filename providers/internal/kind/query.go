@@ -1,0 +1,110 @@
+package kind
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
+)
+
+// JSON is json.Marshal without the escaping of <, > and &, which would make HTML much longer.
+func JSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// Ask sends a query with the API key to a path of the API, and decodes its answer into out. in and out may be nil.
+// Errors: those of transport.Client.Query.
+func (b *Base[K]) Ask(ctx context.Context, method, path string, in, out any) error {
+	q := transport.Query{Method: method, URL: b.Root + path, Header: http.Header{}, Timeout: b.Timeout}
+	b.Authorize(q.Header, b.Keys().API)
+	if in != nil {
+		var err error
+		if q.Body, err = JSON(in); err != nil {
+			return err
+		}
+	}
+	body, err := b.Client.Query(ctx, q)
+	if err != nil {
+		return fmt.Errorf("%s %w", b.Title, err)
+	}
+	if out != nil && json.Unmarshal(body, out) != nil {
+		return errors.New(b.Title + " answered without JSON that can be read")
+	}
+	return nil
+}
+
+// Path returns the path for Ask of a URL that the API gave, like that of the next page. The key must not go elsewhere.
+// Errors: models.ErrInvalid.
+func (b *Base[K]) Path(url string) (string, error) {
+	path, ok := strings.CutPrefix(url, b.Root+"/")
+	if !ok {
+		return "", fmt.Errorf("%w: the next page is not at the API", models.ErrInvalid)
+	}
+	return "/" + path, nil
+}
+
+// Status returns the status and the body of the answer that made a query fail; 0: there was none.
+func Status(err error) (status int, body []byte) {
+	var refused *transport.RefusedError
+	if errors.As(err, &refused) {
+		return refused.Status, refused.Body
+	}
+	return 0, nil
+}
+
+// BadKey adds the finding that the provider refused a query because of the key. It returns any other error.
+func (b *Base[K]) BadKey(a *inspect.Account, err error, todo string) error {
+	status, _ := Status(err)
+	if status != http.StatusUnauthorized && status != http.StatusForbidden {
+		return err
+	}
+	a.Add(inspect.Wrong, "key", fmt.Sprintf("%s refuses the key (%d)", b.Title, status), todo)
+	return nil
+}
+
+// Page returns a page of a suppression list. Each item is read as far as its types fit. An item of which entries
+// returns nothing is counted as skipped.
+func Page[T any](items []json.RawMessage, entries func(item *T) []models.Listed) (page models.ListPage) {
+	for _, raw := range items {
+		var item T
+		parse.Into(raw, &item)
+		found := entries(&item)
+		page.Entries = append(page.Entries, found...)
+		if len(found) == 0 {
+			page.Skipped++
+		}
+	}
+	return page
+}
+
+// ListError returns the error of a request for a list.
+func ListError(list string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, models.ErrNoLookup) {
+		return fmt.Errorf("list %s: %w: %w", list, models.ErrNoLists, err)
+	}
+	return fmt.Errorf("list %s: %w", list, err)
+}
+
+// Remove removes an address from a list by a request. It is no error if the list does not have it.
+func (b *Base[K]) Remove(ctx context.Context, list, method, path string, in, out any) error {
+	err := b.Ask(ctx, method, path, in, out)
+	if status, _ := Status(err); status == http.StatusNotFound {
+		return nil
+	}
+	return ListError(list, err)
+}
