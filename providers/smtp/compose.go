@@ -13,13 +13,7 @@ import (
 
 // compose returns the mail to a recipient, or to all recipients of a call. lacks names a placeholder without a value.
 func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byte, lacks string, err error) {
-	f := message.Fill(c.Content, func(_ int, v message.Var) string {
-		value, ok := v.Value(&r.Recipient)
-		if !ok {
-			lacks = v.Name
-		}
-		return value
-	}, nil)
+	f, lacks := message.Render(c.Content, &r.Recipient)
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
 	m.FromMailAddress(&mail.Address{Name: message.Name(c.Content.From.Name), Address: c.Content.From.Email})
 	for i := range c.Recipients {
@@ -46,22 +40,17 @@ func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byt
 	m.Subject(f.Subject)
 	m.SetDateWithValue(date)
 	m.SetMessageIDWithValue(messageID(c, r))
-	headers := c.Content.HeadersOf(&r.Recipient)
-	for i := range headers {
-		value, missing := message.Header(&headers[i], &r.Recipient)
-		if missing != "" {
-			lacks = missing
-		}
-		m.SetGenHeaderPreformatted(gomail.Header(headers[i].Name), value)
+	for _, h := range f.Headers {
+		m.SetGenHeaderPreformatted(gomail.Header(h.Name), h.Value)
 	}
-	body(m, c, f)
+	body(m, c, &f)
 	var b bytes.Buffer
 	_, err = m.WriteTo(&b)
 	return b.Bytes(), lacks, err
 }
 
 // body sets the bodies and the files.
-func body(m *gomail.Msg, c *models.Call, f message.Filled) {
+func body(m *gomail.Msg, c *models.Call, f *message.Rendered) {
 	switch {
 	case f.Text != "" && f.HTML != "":
 		m.SetBodyString(gomail.TypeTextPlain, f.Text)

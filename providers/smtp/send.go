@@ -60,9 +60,8 @@ type transaction struct {
 
 // mails composes the mails of a call, or returns the parts of one that cannot be made.
 func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Part) {
-	all, now := c.Numbers(), time.Now()
-	var lacking models.Set
-	var lacks string
+	now := time.Now()
+	var flaws message.Flaws
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
 		if c.Together() && i > 0 {
@@ -71,21 +70,17 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 		}
 		raw, missing, err := compose(c, r, now)
 		if err != nil {
-			return nil, message.Refuse(all, "", "the mail cannot be composed: "+parse.Text(err.Error()))
+			return nil, message.Refuse(c.Numbers(), "", "the mail cannot be composed: "+parse.Text(err.Error()))
 		}
 		if missing != "" {
-			lacking.Add(r.Log.Recipient())
-			lacks = missing
+			flaws.Lack(r, missing)
 		}
 		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()), messageID(c, r), raw})
 	}
 	if c.Together() {
-		out[0].who = all
+		out[0].who = c.Numbers()
 	}
-	if !lacking.Empty() {
-		return nil, message.Together(c, message.Missing(all, lacking, lacks))
-	}
-	return out, nil
+	return out, flaws.Parts(c, "")
 }
 
 // late returns the part of mails for which a call that took some had no time any more.

@@ -173,11 +173,16 @@ func (p *Adapter) MaxRecipients() int { return maxRecipients }
 // MaxWebhook implements models.Adapter. There are none.
 func (p *Adapter) MaxWebhook() int64 { return 1 }
 
+// WebhookMethods implements models.Adapter.
+func (p *Adapter) WebhookMethods() []string { return nil }
+
 // VerifyHeader implements models.Adapter.
-func (p *Adapter) VerifyHeader(http.Header, time.Time) error { return errNoWebhooks }
+func (p *Adapter) VerifyHeader(*models.Webhook) error { return errNoWebhooks }
 
 // Verify implements models.Adapter.
-func (p *Adapter) Verify(http.Header, []byte, time.Time) (string, error) { return "", errNoWebhooks }
+func (p *Adapter) Verify(context.Context, *models.Webhook) (models.Verified, error) {
+	return models.Verified{}, errNoWebhooks
+}
 
 // Parse implements models.Adapter.
 func (p *Adapter) Parse([]byte) models.Parsed { return models.Parsed{} }
