@@ -205,9 +205,9 @@ func (q *Quotas) Limits() models.Limits {
 
 // Provider configures a provider: a kind with credentials.
 type Provider struct {
-	// `sendgrid` or `mailgun`; required
+	// `sendgrid`, `mailgun`, `smtp` or `lmtp`; required
 	Kind string `koanf:"kind"`
-	// API key; required
+	// API key; required, but for SMTP and LMTP
 	APIKey string `koanf:"api_key"`
 	// sending domain; required for Mailgun, others have none
 	Domain string `koanf:"domain"`
@@ -216,7 +216,8 @@ type Provider struct {
 	// verifies webhooks: SendGrid's public key, Mailgun's signing key
 	WebhookKey string `koanf:"webhook_key"`
 	// verifies webhooks, too, while the key is being changed
-	WebhookKeyOld string `koanf:"webhook_key_old"`
+	WebhookKeyOld   string `koanf:"webhook_key_old"`
+	settings.Server `koanf:",squash"`
 	// `none` if the provider cannot reach this server: mail that it accepted counts as delivered, marked `unconfirmed`
 	Events string `koanf:"events" oneof:"webhook,none" default:"webhook"`
 	// share of the mail, relative to the other providers

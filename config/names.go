@@ -97,7 +97,9 @@ func general() []string {
 func providerFields() []string {
 	var out []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Provider]()) {
-		out = append(out, f.Tag.Get("koanf"))
+		if !f.Anonymous {
+			out = append(out, f.Tag.Get("koanf"))
+		}
 	}
 	for _, s := range providerSecrets {
 		out = append(out, s+fileSuffix)

@@ -45,7 +45,10 @@ func flatten(out map[string]string, name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() {
+			switch f := v.Type().Field(i); {
+			case f.Anonymous:
+				flatten(out, name, v.Field(i))
+			case f.IsExported():
 				flatten(out, strings.TrimPrefix(name+"."+f.Tag.Get("koanf"), "."), v.Field(i))
 			}
 		}

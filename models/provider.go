@@ -57,6 +57,7 @@ type Capabilities struct {
 	Size        int64 // bytes of a message with its attachments; 0: no limit is known
 	Base64      bool  // attachments count for Size as base64
 	Copies      bool  // one mail to several recipients, with Cc and Bcc
+	Tracking    bool  // open and click tracking
 	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
 
 	// Of each recipient of a call:
@@ -73,6 +74,9 @@ func (c Capabilities) LeftOut(m *Content, names ...string) string {
 	var out []string
 	if n := len(m.Tags) - c.Tags; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
+	}
+	if !c.Tracking && (m.TrackOpens || m.TrackClicks) {
+		out = append(out, "open and click tracking")
 	}
 	named := func(a Attachment) bool { return a.ContentID != "" && a.ContentID != a.Filename }
 	if !c.InlineNames && slices.ContainsFunc(m.Attachments, named) {

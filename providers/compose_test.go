@@ -21,7 +21,7 @@ import (
 // it.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	for _, kind := range providers.Kinds() {
+	for _, kind := range apis() {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			var sent []models.Request

@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
+	"github.com/safedelivr/safedelivr/providers/smtp"
 )
 
 // Settings configure one provider.
@@ -52,6 +53,7 @@ type Kind struct {
 	Short   string // the usual name of a provider of the kind
 	Title   string // for people
 	Domain  bool   // its providers need Settings.Domain
+	Server  bool   // its providers are mail servers, without an API
 	Carries models.Capabilities
 	Boxes   []models.EventBox // what to choose at the provider so that it reports every kind of event
 
@@ -64,19 +66,30 @@ func Kinds() []Kind {
 	return []Kind{
 		of(&sendgrid.Spec, sendgrid.New),
 		of(&mailgun.Spec, mailgun.New),
+		server("smtp", "SMTP", smtp.Carries()),
+		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}
+}
+
+// server returns a kind of mail server.
+func server(name, title string, carries models.Capabilities) Kind {
+	return Kind{Name: name, Short: name, Title: title, Server: true, Carries: carries, Check: smtp.Check, New: adapt(smtp.New)}
 }
 
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
-	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Carries, s.Events.Boxes(), s.Check,
-		func(s Settings) (models.Adapter, error) {
-			p, err := open(s)
-			if err != nil {
-				return nil, err // a nil P in the interface would not be nil
-			}
-			return p, nil
-		}}
+	return Kind{s.Name, s.Short, s.Title, s.Domain, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
+}
+
+// adapt turns the constructor of an adapter into one that returns models.Adapter.
+func adapt[P models.Adapter](open func(Settings) (P, error)) func(Settings) (models.Adapter, error) {
+	return func(s Settings) (models.Adapter, error) {
+		p, err := open(s)
+		if err != nil {
+			return nil, err // a nil P in the interface would not be nil
+		}
+		return p, nil
+	}
 }
 
 // Names returns the names of the kinds.

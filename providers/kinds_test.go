@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -37,6 +38,11 @@ func publicKey(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return base64.StdEncoding.EncodeToString(der)
+}
+
+// apis returns the kinds that have an HTTP API, which the simulator imitates.
+func apis() []providers.Kind {
+	return slices.DeleteFunc(providers.Kinds(), func(k providers.Kind) bool { return k.Server })
 }
 
 func TestKinds(t *testing.T) {
@@ -56,6 +62,7 @@ func TestKinds(t *testing.T) {
 			APIKey:     "k",
 			Domain:     "mg.example.com",
 			WebhookKey: publicKey(t),
+			Server:     settings.Server{Host: "127.0.0.1", Port: 25},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +78,7 @@ func TestKinds(t *testing.T) {
 }
 
 func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		errs := providers.Check(providers.Settings{
 			Name:       "No Name",
 			Kind:       k.Name,
@@ -103,7 +110,7 @@ func TestBoxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	engagement := []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed}
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(page))
 		have := map[models.EventKind]bool{}
 		for _, b := range k.Boxes {
@@ -131,7 +138,7 @@ func TestBoxes(t *testing.T) {
 // TestSetKeys: the keys of every kind can be replaced. The next call and the next post use the new ones, and the old
 // API key, which the provider may repeat, appears in no text.
 func TestSetKeys(t *testing.T) {
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		got := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got <- r.Header.Get("Authorization")
@@ -185,7 +192,7 @@ func TestCapabilitiesTable(t *testing.T) {
 	)
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
-			WebhookKey: publicKey(t)})
+			WebhookKey: publicKey(t), Server: settings.Server{Host: "127.0.0.1", Port: 25}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,13 +215,14 @@ func TestCapabilitiesTable(t *testing.T) {
 		fields := names + ", " + yes[k.Carries.Variables] + ", " + yes[k.Carries.Metadata]
 		fmt.Fprintf(
 			&b,
-			"| %s | %d | several | %s | %s | %s | %d | yes | %s | %s | %s | %d%s |\n",
+			"| %s | %d | several | %s | %s | %s | %d | %s | %s | %s | %s | %d%s |\n",
 			k.Title,
 			p.MaxRecipients(),
 			headers,
 			fields,
 			yes[k.Carries.UTF8],
 			k.Carries.Tags,
+			yes[k.Carries.Tracking],
 			yes[k.Carries.Copies],
 			yes[k.Carries.Attachments],
 			inline,

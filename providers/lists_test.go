@@ -35,7 +35,7 @@ func (s *stage) listed(t *testing.T, list string, from, to time.Time) (out map[s
 // TestSimulatedLists: what bounced, complained or unsubscribed is on the provider's lists, and the
 // next mail to it is dropped until it is removed there.
 func TestSimulatedLists(t *testing.T) {
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		t.Run(k.Name, func(t *testing.T) {
 			s := newStageWith(t, k.Name, simulator.Options{Suppress: true})
 			begun := time.Now()
@@ -99,7 +99,7 @@ func TestListsHavePages(t *testing.T) {
 // TestListsWithoutPermission: a key may be one that cannot read lists, and the limit of requests is
 // waited for.
 func TestListsWithoutPermission(t *testing.T) {
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		s := newStageWith(t, k.Name, simulator.Options{NoLists: true})
 		lists := s.adapter.(models.ProviderLists)
 		_, err := lists.ReadList(t.Context(), models.ListQuery{List: "bounces", To: time.Now()})

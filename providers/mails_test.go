@@ -9,7 +9,6 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers"
 )
 
 // TestMailsAreTheSame sends a hundred mails through every kind. What comes out is the same, part by
@@ -17,7 +16,7 @@ import (
 func TestMailsAreTheSame(t *testing.T) {
 	t.Parallel()
 	arrived := map[string]simulator.Copy{} // by mail: from the first kind
-	for _, kind := range providers.Kinds() {
+	for _, kind := range apis() {
 		s := newStage(t, kind.Name)
 		for _, m := range providertest.Mails() {
 			batch := models.NewBatchID(time.Now())

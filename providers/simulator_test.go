@@ -116,7 +116,7 @@ func (s *stage) settle(t *testing.T) {
 }
 
 func eachKind(t *testing.T, test func(*testing.T, *stage)) {
-	for _, k := range providers.Kinds() {
+	for _, k := range apis() {
 		t.Run(k.Name, func(t *testing.T) { test(t, newStage(t, k.Name)) })
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
@@ -45,7 +46,8 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f := cmd.Flags()
 	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(kinds(), ", "))
 	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: sg for sendgrid, mg for mailgun)")
-	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider (default: ask for the key)")
+	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, or with the password (default: ask)")
+	o.addServer(f)
 	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain (Mailgun)")
 	f.StringVar(
 		&o.Provider.BaseURL,
@@ -64,6 +66,14 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f.StringVar(&o.Folder, "folder", ".", "folder in which everything is made")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not ask the provider")
 	return cmd
+}
+
+// addServer adds the flags of a mail server.
+func (o *initFlags) addServer(f *pflag.FlagSet) {
+	f.StringVar(&o.Provider.Host, "host", "", "name of the mail server (SMTP, LMTP)")
+	f.IntVar(&o.Provider.Port, "port", 0, "port of the mail server (default: 587, with --tls tls 465)")
+	f.StringVar(&o.Provider.TLS, "tls", "", "encryption of the connection: starttls, tls or none (default: starttls)")
+	f.StringVar(&o.Provider.User, "mail-user", "", "user at the mail server (default: none)")
 }
 
 // kinds returns the names of the kinds of provider.
@@ -151,22 +161,24 @@ func askFor(c *cli, o *initFlags) error {
 		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
 	}
 	p.Name = cmp.Or(p.Name, setup.Name(p.Kind))
-	if p.Kind == "mailgun" && p.Domain == "" {
-		var err error
-		if p.Domain, err = c.ask(in, "Sending domain: "); err != nil {
-			return err
+	kind, _ := providers.Find(p.Kind)
+	for _, q := range []struct {
+		need     bool
+		value    *string
+		question string
+	}{
+		{kind.Domain, &p.Domain, "Sending domain: "},
+		{kind.Server, &p.Host, "Mail server: "},
+		{kind.Server && p.Host == "", &p.User, "User (empty: none): "}, // not if flags say where the server is
+	} {
+		if q.need && *q.value == "" {
+			var err error
+			if *q.value, err = c.ask(in, q.question); err != nil {
+				return err
+			}
 		}
 	}
-	var err error
-	if o.keyFile != "" {
-		p.APIKey, err = readLine(o.keyFile)
-	} else {
-		p.APIKey, err = c.askSecret(in, "API key: ")
-	}
-	if err == nil && o.webhookKeyFile != "" {
-		p.WebhookKey, err = readLine(o.webhookKeyFile)
-	}
-	if err != nil {
+	if err := askForKeys(c, in, o, kind.Server); err != nil {
 		return err
 	}
 	if p.Events = models.EventsNone; p.WebhookKey != "" {
@@ -176,11 +188,33 @@ func askFor(c *cli, o *initFlags) error {
 	for _, err := range providers.Check(*p) {
 		var m providers.Mistake
 		if errors.As(err, &m) {
+			if m.Setting == "user" {
+				m.Setting = "mail-user"
+			}
 			err = fmt.Errorf("--%s: %s", strings.ReplaceAll(m.Setting, "_", "-"), m.Text)
 		}
 		wrong = append(wrong, err)
 	}
 	return exitWith(exitUsage, errors.Join(wrong...))
+}
+
+// askForKeys reads the secrets of a provider from files, or asks for the key, or for the password of a mail server.
+func askForKeys(c *cli, in *bufio.Reader, o *initFlags, server bool) (err error) {
+	p := &o.Provider
+	secret, question := &p.APIKey, "API key: "
+	if server {
+		secret, question = &p.Password, "Password: "
+	}
+	switch {
+	case o.keyFile != "":
+		*secret, err = readLine(o.keyFile)
+	case !server || p.User != "":
+		*secret, err = c.askSecret(in, question)
+	}
+	if err == nil && o.webhookKeyFile != "" {
+		p.WebhookKey, err = readLine(o.webhookKeyFile)
+	}
+	return err
 }
 
 // checkKey asks the provider whether the key may send. It goes on if the provider cannot be asked.

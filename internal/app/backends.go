@@ -159,7 +159,8 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 	if err != nil {
 		return provider.Spec{}, err
 	}
-	if c.Events == string(models.EventsWebhook) && c.WebhookKey == "" {
+	events := eventsOf(c)
+	if events == models.EventsWebhook && c.WebhookKey == "" {
 		log.Warn("provider has no webhook key: its webhooks are answered 503 and its mail gets no final event; set "+
 			cfg.Name("providers."+name+".webhook_key")+", or "+cfg.Name("providers."+name+".events")+
 			" to none if it cannot reach this server", "provider", name)
@@ -173,7 +174,7 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		CallRate:       c.CallRate,
 		ChunkLimit:     min(c.ChunkLimit, adapter.MaxRecipients()),
 		Timeout:        c.Timeout,
-		Events:         models.EventSource(c.Events),
+		Events:         events,
 		EvidenceWindow: evidenceWindow(cfg, c, adapter),
 		KeyLifetime:    keyLifetime(adapter),
 		Carries:        carries(c.Kind),
@@ -188,6 +189,14 @@ func keyLifetime(a models.Adapter) time.Duration {
 	return 0
 }
 
+// eventsOf returns whether a provider reports events. A kind without webhooks never does.
+func eventsOf(c config.Provider) models.EventSource {
+	if k, _ := providers.Find(c.Kind); k.Server {
+		return models.EventsNone
+	}
+	return models.EventSource(c.Events)
+}
+
 // carries returns what a kind of provider carries.
 func carries(kind string) models.Capabilities {
 	k, _ := providers.Find(kind) // the adapter was made from it
@@ -197,7 +206,7 @@ func carries(kind string) models.Capabilities {
 // providerSettings returns the settings of a provider's adapter.
 func providerSettings(cfg *config.Config, name string) providers.Settings {
 	c := cfg.Providers[name]
-	events := models.EventSource(c.Events)
+	events := eventsOf(c)
 	if c.WebhookKey == "" {
 		events = models.EventsNone // posts that cannot be verified are answered 503
 	}
@@ -212,6 +221,7 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 		Events:        events,
 		Timeout:       c.Timeout,
 		MaxConns:      c.Concurrency,
+		Server:        c.Server,
 	}
 }
 

@@ -81,12 +81,19 @@ func Write(o Options) (Files, error) {
 		line("public_url: %q", o.PublicURL)
 	}
 	line("providers:\n  %s:\n    kind: %s", p.Name, p.Kind)
-	for _, s := range []struct{ setting, value string }{{"domain", p.Domain}, {"base_url", p.BaseURL}} {
+	for _, s := range []struct{ setting, value string }{
+		{"domain", p.Domain}, {"base_url", p.BaseURL}, {"host", p.Host}, {"tls", p.TLS}, {"user", p.User},
+	} {
 		if s.value != "" {
 			line("    %s: %q", s.setting, s.value)
 		}
 	}
-	for _, s := range []struct{ setting, value string }{{"api_key", p.APIKey}, {"webhook_key", p.WebhookKey}} {
+	if p.Port > 0 {
+		line("    port: %d", p.Port)
+	}
+	for _, s := range []struct{ setting, value string }{
+		{"api_key", p.APIKey}, {"password", p.Password}, {"webhook_key", p.WebhookKey},
+	} {
 		if s.value == "" {
 			continue
 		}
@@ -97,7 +104,7 @@ func Write(o Options) (Files, error) {
 		f.Secrets = append(f.Secrets, path)
 		line("    %s_file: %q", s.setting, path)
 	}
-	if p.WebhookKey == "" {
+	if p.WebhookKey == "" && p.Host == "" {
 		line("    # Without webhooks, mail that the provider accepted counts as delivered.\n    events: none")
 	}
 	return f, write(f.Config, text.String(), 0o644)

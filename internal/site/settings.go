@@ -20,7 +20,7 @@ const configurationPage = "docs/configuration.md"
 var markers = regexp.MustCompile(`(?s)(<!-- settings of (\w+) -->\n).*?(<!-- end -->)`)
 
 // declarations are the files that declare settings. The comments of the fields are their meanings.
-var declarations = []string{"config/config.go", "models/settings/settings.go"}
+var declarations = []string{"config/config.go", "models/settings/settings.go", "models/settings/server.go"}
 
 // withTables replaces the tables of the page by those that the code says.
 func withTables(page string) (string, error) {
@@ -99,17 +99,20 @@ func tableOf(section string, meanings map[string]string) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("\n| variable | meaning | values | default |\n|---|---|---|---|\n")
-	for i := range values.NumField() {
-		f := values.Type().Field(i)
+	for _, f := range reflect.VisibleFields(values.Type()) {
 		if k := f.Type.Kind(); !f.IsExported() || k == reflect.Struct || k == reflect.Map {
 			continue
 		}
-		meaning := meanings[values.Type().Name()+"."+f.Name]
+		declared := values.Type()
+		if path := f.Index[:len(f.Index)-1]; len(path) > 0 {
+			declared = declared.FieldByIndex(path).Type
+		}
+		meaning := meanings[declared.Name()+"."+f.Name]
 		if meaning == "" {
-			return "", fmt.Errorf("%s.%s has no comment", values.Type().Name(), f.Name)
+			return "", fmt.Errorf("%s.%s has no comment", declared.Name(), f.Name)
 		}
 		name := config.Variable(prefix + f.Tag.Get("koanf"))
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, meaning, valuesOf(f), defaultOf(name, f, values.Field(i)))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, meaning, valuesOf(f), defaultOf(name, f, values.FieldByIndex(f.Index)))
 	}
 	b.WriteString("\n")
 	return b.String(), nil

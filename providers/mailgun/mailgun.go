@@ -53,6 +53,7 @@ var Spec = kind.Spec[[]byte]{
 		Attachments: true,
 		Inline:      true,
 		Size:        maxMessage,
+		Tracking:    true,
 		Copies:      true,
 		Names:       true,
 		NameMarks:   true,

@@ -43,6 +43,7 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 		InlineNames: true,
 		Size:        maxBody,
 		Base64:      true,
+		Tracking:    true,
 		Copies:      true,
 		Names:       true,
 		Variables:   true,

@@ -2,6 +2,7 @@ package smtp
 
 import (
 	"bytes"
+	"mime"
 	"net/mail"
 	"time"
 
@@ -61,13 +62,19 @@ func body(m *gomail.Msg, c *models.Call, f *message.Rendered) {
 		m.SetBodyString(gomail.TypeTextPlain, f.Text)
 	}
 	for i, data := range c.Files {
-		a := &c.Content.Attachments[i]
-		kind := gomail.WithFileContentType(gomail.ContentType(a.Type))
-		if a.ContentID == "" {
-			m.AttachReadSeeker(a.Filename, bytes.NewReader(data), kind)
-			continue
+		if a := &c.Content.Attachments[i]; a.ContentID == "" {
+			m.AttachReadSeeker(a.Filename, bytes.NewReader(data), header(a, "attachment"))
+		} else {
+			m.EmbedReadSeeker(a.Filename, bytes.NewReader(data), header(a, "inline"), gomail.WithFileContentID("<"+a.ContentID+">"))
 		}
-		m.EmbedReadSeeker(a.Filename, bytes.NewReader(data), kind, gomail.WithFileContentID("<"+a.ContentID+">"))
+	}
+}
+
+// header sets the header of an attachment's part. The library would replace characters of the name.
+func header(a *models.Attachment, disposition string) gomail.FileOption {
+	return func(f *gomail.File) {
+		f.Header.Set("Content-Type", a.Type)
+		f.Header.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": a.Filename}))
 	}
 }
 

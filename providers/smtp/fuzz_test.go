@@ -1,6 +1,8 @@
 package smtp
 
 import (
+	common "github.com/safedelivr/safedelivr/models/settings"
+
 	"strings"
 	"testing"
 
@@ -13,7 +15,8 @@ import (
 // FuzzRefused: every reply that refuses a mail has a meaning, and its text has no address. Only a permanent reply about a
 // recipient ends a log.
 func FuzzRefused(f *testing.F) {
-	p, err := New(settings.Settings{Name: "r", Kind: "smtp", Host: "127.0.0.1", User: "ann", Password: "s3cret"})
+	p, err := New(settings.Settings{Name: "r", Kind: "smtp",
+		Server: common.Server{Host: "127.0.0.1", User: "ann", Password: "s3cret"}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,12 +1,14 @@
 package smtp
 
 import (
+	"slices"
+
+	common "github.com/safedelivr/safedelivr/models/settings"
+
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -134,9 +136,9 @@ func (b *backend) serve(t *testing.T, secure *tls.Config, from string, lmtp bool
 	s := smtp.NewServer(b)
 	s.Domain, s.AllowInsecureAuth, s.LMTP = "test.example", true, lmtp
 	switch from {
-	case settings.TLS:
+	case common.TLS:
 		l = tls.NewListener(l, secure)
-	case settings.StartTLS:
+	case common.StartTLS:
 		s.TLSConfig = secure
 	}
 	ended := make(chan struct{})
@@ -157,7 +159,7 @@ func TestLogins(t *testing.T) {
 	t.Parallel()
 	for _, mechanism := range []string{sasl.Plain, sasl.Login, "CRAM-MD5", "XOAUTH2"} {
 		b := &backend{mechanisms: []string{mechanism}}
-		s := &server{address: b.serve(t, nil, settings.NoTLS, false)}
+		s := &server{address: b.serve(t, nil, common.NoTLS, false)}
 		right := newAdapter(t, s, func(s *settings.Settings) { s.User, s.Password = "ann", "s3cret" })
 		c := call(2)
 		require.Equal(t, "accepted accepted", classes(t, c, right.Send(t.Context(), c)), mechanism)
@@ -169,7 +171,7 @@ func TestLogins(t *testing.T) {
 		require.NotContains(t, parts[0].Text, "wr0ng-one")
 	}
 	b := &backend{}
-	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, false)}, func(s *settings.Settings) {
+	p := newAdapter(t, &server{address: b.serve(t, nil, common.NoTLS, false)}, func(s *settings.Settings) {
 		s.User, s.Password = "ann", "s3cret"
 	})
 	c := call(1)
@@ -181,7 +183,7 @@ func TestLogins(t *testing.T) {
 // TestCertificates: mail and passwords go only to a server whose certificate is valid.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{settings.TLS, settings.StartTLS} {
+	for _, mode := range []string{common.TLS, common.StartTLS} {
 		b := &backend{mechanisms: []string{sasl.Plain}}
 		ca, dir := testkit.NewAuthority(t), t.TempDir()
 		ca.Certificate(t, dir+"/cert", dir+"/key", "127.0.0.1", time.Hour)
@@ -199,37 +201,42 @@ func TestCertificates(t *testing.T) {
 		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)), mode)
 	}
 	b := &backend{}
-	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, false)}, func(s *settings.Settings) {
-		s.TLS = settings.StartTLS
+	p := newAdapter(t, &server{address: b.serve(t, nil, common.NoTLS, false)}, func(s *settings.Settings) {
+		s.TLS = common.StartTLS
 	})
 	c := call(1)
 	require.Equal(t, "unavailable", classes(t, c, p.Send(t.Context(), c)), "no STARTTLS, no mail")
 	require.Empty(t, b.to)
 }
 
+// TestInspect: a check logs in and sends nothing. It says what is wrong with the account.
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	b := &backend{mechanisms: []string{sasl.Plain}}
+	s := &server{address: b.serve(t, nil, common.NoTLS, false)}
+	for password, want := range map[string]inspect.State{"s3cret": inspect.OK, "wr0ng-one": inspect.Wrong} {
+		p := newAdapter(t, s, func(s *settings.Settings) { s.User, s.Password = "ann", password })
+		a, err := p.Inspect(t.Context(), "")
+		require.NoError(t, err)
+		at := slices.IndexFunc(a.Findings, func(f inspect.Finding) bool { return f.About == "account" })
+		require.GreaterOrEqual(t, at, 0)
+		require.Equal(t, want, a.Findings[at].State)
+		require.NotContains(t, a.Findings[at].Text, password)
+	}
+	require.Empty(t, b.to)
+	gone := newServer(t, map[string]string{"": "drop"})
+	_, err := newAdapter(t, gone).Inspect(t.Context(), "")
+	require.ErrorContains(t, err, "cannot be reached")
+}
+
 // TestLMTP: the server answers for each recipient after the content.
 func TestLMTP(t *testing.T) {
 	t.Parallel()
 	b := &backend{refuse: map[string]bool{"u2@x.test": true}}
-	p := newAdapter(t, &server{address: b.serve(t, nil, settings.NoTLS, true)}, func(s *settings.Settings) { s.Kind = "lmtp" })
+	p := newAdapter(t, &server{address: b.serve(t, nil, common.NoTLS, true)}, func(s *settings.Settings) { s.Kind = "lmtp" })
 	c := call(3)
 	parts := p.Send(t.Context(), c)
 	require.Equal(t, "accepted rejected_recipient accepted", classes(t, c, parts), "%+v", parts)
 	require.Equal(t, []string{"u1@x.test", "u3@x.test"}, b.to)
 	require.False(t, CarriesLMTP().Copies)
-}
-
-// TestMechanisms: the answers of the ways to log in are those of the standards.
-func TestMechanisms(t *testing.T) {
-	t.Parallel()
-	challenge, err := base64.StdEncoding.DecodeString("PDE4OTYuNjk3MTcwOTUyQHBvc3RvZmZpY2UucmVzdG9uLm1jaS5uZXQ+")
-	require.NoError(t, err)
-	answer, err := (&cramMD5{"tim", "tanstaaftanstaaf"}).Next(challenge) // RFC 2195, 2
-	require.NoError(t, err)
-	require.Equal(t, "tim b913a602c7eda7a495b4e6e7334d3890", string(answer))
-	name, first, err := (&xoauth2{"someuser@example.com", "ya29.vF9dft4qmTc2Nvb3RlckBhdHRhdmlzdGEuY29tCg"}).Start()
-	require.NoError(t, err)
-	require.Equal(t, "XOAUTH2", name)
-	require.True(t, strings.HasPrefix(string(first), "user=someuser@example.com\x01auth=Bearer ya29."))
-	require.Equal(t, models.EventsNone, models.EventSource("none"))
 }

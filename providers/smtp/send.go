@@ -18,9 +18,6 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
 	}
-	if refused := message.Check(c, maxRecipients); refused != nil {
-		return refused
-	}
 	mails, refused := p.mails(c)
 	if refused != nil {
 		return refused
@@ -37,16 +34,16 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	var parts []models.Part
 	for i := range mails {
-		if i > 0 && done(ctx, end) {
-			return merged(append(parts, late(mails[i:], i)))
+		if i > 0 && (ctx.Err() != nil || models.Passed(end)) {
+			return append(parts, rest(mails[i:], models.Part{Class: models.RejectedHereClass, Fewer: i,
+				Text: "the time of the call was over before this mail"})...)
 		}
 		part, ok := p.deliver(ctx, end, &mails[i])
-		parts = append(parts, part...)
-		if !ok { // the next mail would meet the same
-			return merged(append(parts, rest(mails[i+1:], &part[len(part)-1])...))
+		if parts = append(parts, part...); !ok { // the next mail would meet the same
+			return append(parts, rest(mails[i+1:], part[len(part)-1])...)
 		}
 	}
-	return merged(parts)
+	return parts
 }
 
 // transaction is one mail to one or more recipients.
@@ -60,6 +57,9 @@ type transaction struct {
 
 // mails composes the mails of a call, or returns the parts of one that cannot be made.
 func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Part) {
+	if refused := message.Check(c, maxRecipients); refused != nil {
+		return nil, refused
+	}
 	now := time.Now()
 	var flaws message.Flaws
 	for i := range c.Recipients {
@@ -83,53 +83,20 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 	return out, flaws.Parts(c, "")
 }
 
-// late returns the part of mails for which a call that took some had no time any more.
-func late(mails []transaction, took int) models.Part {
-	return models.Part{Class: models.RejectedHereClass, Recipients: whoseAll(mails), Fewer: took,
-		Text: "the time of the call was over before this mail"}
-}
-
-// rest returns the part of mails that were not tried, because the server refused one before for a reason that holds for
-// all.
-func rest(mails []transaction, because *models.Part) []models.Part {
-	who := whoseAll(mails)
-	if who.Empty() {
+// rest returns the part of mails that were not tried: their call has no time any more, or the server refused one before
+// for a reason that holds for all.
+func rest(mails []transaction, because models.Part) []models.Part {
+	because.Recipients, because.MessageID = models.Set{}, ""
+	for i := range mails {
+		because.Recipients = because.Recipients.Or(mails[i].who)
+	}
+	if because.Class == models.Unknown {
+		because.Class, because.Reason, because.Text = models.Unavailable, "", "the connection broke before this mail"
+	}
+	if because.Recipients.Empty() {
 		return nil
 	}
-	part := *because
-	part.Recipients, part.MessageID = who, ""
-	if part.Class == models.Unknown {
-		part.Class, part.Reason = models.Unavailable, ""
-		part.Text = "the connection broke before this mail"
-	}
-	return []models.Part{part}
-}
-
-func whoseAll(mails []transaction) (who models.Set) {
-	for i := range mails {
-		who = who.Or(mails[i].who)
-	}
-	return who
-}
-
-// merged joins parts that say the same.
-func merged(parts []models.Part) (out []models.Part) {
-	for _, p := range parts {
-		if n := len(out); n > 0 && p.MessageID == "" {
-			last := out[n-1]
-			last.Recipients, last.MessageID = p.Recipients, ""
-			if same(&last, &p) {
-				out[n-1].Recipients = out[n-1].Recipients.Or(p.Recipients)
-				continue
-			}
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-func same(a, b *models.Part) bool {
-	return a.Class == b.Class && a.Reason == b.Reason && a.Status == b.Status && a.Text == b.Text && a.Fewer == b.Fewer
+	return []models.Part{because}
 }
 
 // deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.

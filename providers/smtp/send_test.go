@@ -1,6 +1,8 @@
 package smtp
 
 import (
+	common "github.com/safedelivr/safedelivr/models/settings"
+
 	"context"
 	"fmt"
 	"net"
@@ -22,7 +24,8 @@ func newAdapter(t *testing.T, s *server, change ...func(*settings.Settings)) *Ad
 	require.NoError(t, err)
 	number, err := strconv.Atoi(port)
 	require.NoError(t, err)
-	set := settings.Settings{Name: "relay", Kind: "smtp", Host: host, Port: number, Timeout: time.Minute}
+	set := settings.Settings{Name: "relay", Kind: "smtp", Timeout: time.Minute,
+		Server: common.Server{Host: host, Port: number}}
 	for _, f := range change {
 		f(&set)
 	}
@@ -218,7 +221,8 @@ func TestNothingAfterTheCall(t *testing.T) {
 // TestChecks: mistakes in the settings are reported together.
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	good := settings.Settings{Name: "r", Kind: "smtp", Host: "smtp.example.com", User: "u", Password: "p"}
+	good := settings.Settings{Name: "r", Kind: "smtp",
+		Server: common.Server{Host: "smtp.example.com", User: "u", Password: "p"}}
 	with := func(change func(*settings.Settings)) settings.Settings {
 		s := good
 		change(&s)
@@ -233,8 +237,8 @@ func TestChecks(t *testing.T) {
 		"a URL":                 {with(func(s *settings.Settings) { s.Host = "smtp://x" }), []string{"host"}},
 		"a port in it":          {with(func(s *settings.Settings) { s.Host = "x.test:25" }), []string{"host"}},
 		"half an account":       {with(func(s *settings.Settings) { s.Password = "" }), []string{"user"}},
-		"readable on the way":   {with(func(s *settings.Settings) { s.TLS = settings.NoTLS }), []string{"tls"}},
-		"readable here":         {with(func(s *settings.Settings) { s.TLS, s.Host = settings.NoTLS, "127.0.0.1" }), nil},
+		"readable on the way":   {with(func(s *settings.Settings) { s.TLS = common.NoTLS }), []string{"tls"}},
+		"readable here":         {with(func(s *settings.Settings) { s.TLS, s.Host = common.NoTLS, "127.0.0.1" }), nil},
 		"no such encryption":    {with(func(s *settings.Settings) { s.TLS = "ssl" }), []string{"tls"}},
 		"several":               {with(func(s *settings.Settings) { s.Host, s.Port = "", -1 }), []string{"host", "port"}},
 		"events":                {with(func(s *settings.Settings) { s.Events, s.WebhookKey = models.EventsWebhook, "k" }), []string{"events"}},

@@ -1,23 +1,20 @@
 package smtp
 
 import (
+	common "github.com/safedelivr/safedelivr/models/settings"
+
 	"context"
-	"crypto/hmac"
-	"crypto/md5" //nolint:gosec // CRAM-MD5 (RFC 2195)
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
+	auth "github.com/wneessen/go-mail/smtp"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
 // idleLimit is how long a connection is kept idle. Servers close one after five minutes (RFC 5321, 4.5.3.2.7), some after
@@ -77,53 +74,38 @@ func (s *session) abort() {
 }
 
 // pool keeps idle sessions.
-type pool struct {
-	most int
-	mu   sync.Mutex
-	idle []*session
-}
+type pool chan *session
 
-// take returns an idle session, the newest; nil: there is none.
-func (p *pool) take() *session {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.idle) > 0 {
-		s := p.idle[len(p.idle)-1]
-		p.idle = p.idle[:len(p.idle)-1]
-		if time.Since(s.used) < idleLimit {
-			s.kept = true
-			return s
-		}
-		s.abort()
-	}
-	return nil
-}
-
-// keep keeps a session whose transaction has ended, and closes those that are idle for too long.
-func (p *pool) keep(s *session) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.used = time.Now()
-	p.idle = slices.DeleteFunc(append(p.idle, s), func(s *session) bool {
-		old := time.Since(s.used) >= idleLimit
-		if old {
+// take returns an idle session; nil: there is none.
+func (p pool) take() *session {
+	for {
+		select {
+		case s := <-p:
+			if time.Since(s.used) < idleLimit {
+				s.kept = true
+				return s
+			}
 			s.abort()
+		default:
+			return nil
 		}
-		return old
-	})
-	if len(p.idle) > p.most {
-		p.idle[0].abort()
-		p.idle = p.idle[1:]
 	}
 }
 
-func (p *pool) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.idle {
+// keep keeps a session whose transaction has ended.
+func (p pool) keep(s *session) {
+	s.used = time.Now()
+	select {
+	case p <- s:
+	default:
 		s.abort()
 	}
-	p.idle = nil
+}
+
+func (p pool) close() {
+	for s := p.take(); s != nil; s = p.take() {
+		s.abort()
+	}
 }
 
 // open returns a session for a call that ends at end: an idle one or a new one. The error is that of the step that
@@ -155,20 +137,12 @@ func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 		return nil, err
 	}
 	s.CommandTimeout, s.SubmissionTimeout = p.timeout, p.timeout
-	if err := s.Hello(p.hello); err != nil {
+	if err = s.Hello(p.hello); err == nil {
+		err = p.logIn(s)
+	}
+	if err != nil {
 		s.abort()
 		return nil, err
-	}
-	if a := p.account.Load(); a.user != "" {
-		mechanism := choose(s.Client, a)
-		if mechanism == nil {
-			s.abort()
-			return nil, errNoLogin
-		}
-		if err := s.Auth(mechanism); err != nil {
-			s.abort()
-			return nil, err
-		}
 	}
 	return s, nil
 }
@@ -178,13 +152,13 @@ func (p *Adapter) greet(ctx context.Context, c *conn) (*session, error) {
 	secure := &tls.Config{ServerName: p.host, RootCAs: p.roots, MinVersion: tls.VersionTLS12}
 	s := &session{conn: c}
 	switch {
-	case p.tls == settings.TLS:
+	case p.tls == common.TLS:
 		over := tls.Client(c, secure)
 		if err := over.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
 		s.Client = p.client(over)
-	case p.tls == settings.StartTLS && !p.lmtp:
+	case p.tls == common.StartTLS && !p.lmtp:
 		client, err := smtp.NewClientStartTLS(c, secure)
 		if err != nil {
 			return nil, err
@@ -203,58 +177,44 @@ func (p *Adapter) client(c net.Conn) *smtp.Client {
 	return smtp.NewClient(c)
 }
 
-var errNoLogin = errors.New("the server offers no way to log in that is known here: PLAIN, LOGIN, CRAM-MD5 or XOAUTH2")
+var errNoLogin = errors.New("the server offers no way to log in that is known here, like PLAIN, LOGIN or SCRAM-SHA-256")
 
-// choose returns the way to log in: the first that the server offers.
-func choose(c *smtp.Client, a *account) sasl.Client {
-	switch {
-	case c.SupportsAuth(sasl.Plain):
-		return sasl.NewPlainClient("", a.user, a.password)
-	case c.SupportsAuth(sasl.Login):
-		return &login{[]string{a.user, a.password}}
-	case c.SupportsAuth("CRAM-MD5"):
-		return &cramMD5{a.user, a.password}
-	case c.SupportsAuth("XOAUTH2"):
-		return &xoauth2{a.user, a.password}
-	}
-	return nil
+// mechanisms are the ways to log in, the first that a server offers. With XOAUTH2 the password is an access token.
+var mechanisms = []struct {
+	name string
+	auth func(user, password, host string) auth.Auth
+}{
+	{"PLAIN", func(user, password, host string) auth.Auth { return auth.PlainAuth("", user, password, host, true) }},
+	{"LOGIN", func(user, password, host string) auth.Auth { return auth.LoginAuth(user, password, host, true) }},
+	{"SCRAM-SHA-256", func(user, password, _ string) auth.Auth { return auth.ScramSHA256Auth(user, password) }},
+	{"CRAM-MD5", func(user, password, _ string) auth.Auth { return auth.CRAMMD5Auth(user, password) }},
+	{"XOAUTH2", func(user, token, _ string) auth.Auth { return auth.XOAuth2Auth(user, token) }},
 }
 
-// login implements sasl.Client. The words of the server differ, so that only their order counts.
-type login struct{ answers []string }
+// login implements sasl.Client with a mechanism of go-mail.
+type login struct {
+	auth.Auth
+	host string
+}
 
-// Start implements sasl.Client.
-func (*login) Start() (string, []byte, error) { return sasl.Login, nil, nil }
+// Start implements sasl.Client. The adapter has checked how the connection is encrypted.
+func (l login) Start() (string, []byte, error) {
+	return l.Auth.Start(&auth.ServerInfo{Name: l.host, TLS: true})
+}
 
 // Next implements sasl.Client.
-func (l *login) Next([]byte) (answer []byte, err error) {
-	if len(l.answers) == 0 {
-		return nil, sasl.ErrUnexpectedServerChallenge
+func (l login) Next(challenge []byte) ([]byte, error) { return l.Auth.Next(challenge, true) }
+
+// logIn logs in, if there is an account.
+func (p *Adapter) logIn(s *session) error {
+	a := p.account.Load()
+	if a.user == "" {
+		return nil
 	}
-	answer, l.answers = []byte(l.answers[0]), l.answers[1:]
-	return answer, nil
+	for _, m := range mechanisms {
+		if s.SupportsAuth(m.name) {
+			return s.Auth(login{m.auth(a.user, a.password, p.host), p.host})
+		}
+	}
+	return errNoLogin
 }
-
-// cramMD5 implements sasl.Client (RFC 2195).
-type cramMD5 struct{ user, password string }
-
-// Start implements sasl.Client.
-func (*cramMD5) Start() (string, []byte, error) { return "CRAM-MD5", nil, nil }
-
-// Next implements sasl.Client.
-func (c *cramMD5) Next(challenge []byte) ([]byte, error) {
-	h := hmac.New(md5.New, []byte(c.password))
-	h.Write(challenge)
-	return []byte(c.user + " " + hex.EncodeToString(h.Sum(nil))), nil
-}
-
-// xoauth2 implements sasl.Client, as Google and Microsoft describe it. The password is an access token.
-type xoauth2 struct{ user, token string }
-
-// Start implements sasl.Client.
-func (x *xoauth2) Start() (string, []byte, error) {
-	return "XOAUTH2", []byte("user=" + x.user + "\x01auth=Bearer " + x.token + "\x01\x01"), nil
-}
-
-// Next implements sasl.Client: the server tells what is wrong, and refuses after an empty answer.
-func (*xoauth2) Next([]byte) ([]byte, error) { return []byte{}, nil }

@@ -5,6 +5,8 @@
 package smtp
 
 import (
+	common "github.com/safedelivr/safedelivr/models/settings"
+
 	"context"
 	"crypto/x509"
 	"errors"
@@ -34,7 +36,7 @@ type Adapter struct {
 	hello    string
 	timeout  time.Duration
 	account  atomic.Pointer[account]
-	sessions *pool
+	sessions pool
 }
 
 // account is replaced as a whole while the adapter is in use.
@@ -43,7 +45,7 @@ type account struct{ user, password, before string }
 var _ models.Adapter = (*Adapter)(nil)
 
 // ports are the usual ports of submission (RFC 8314, RFC 6409) and of a relay without encryption.
-var ports = map[string]int{settings.TLS: 465, settings.StartTLS: 587, settings.NoTLS: 25}
+var ports = map[string]int{common.TLS: 465, common.StartTLS: 587, common.NoTLS: 25}
 
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
@@ -72,7 +74,7 @@ func Check(s settings.Settings) []error {
 	switch {
 	case ports[mode] == 0:
 		wrong("tls", "must be none, starttls or tls")
-	case mode == settings.NoTLS && !local(s.Host):
+	case mode == common.NoTLS && !local(s.Host):
 		wrong("tls", "none is only for a server on this machine: passwords and mail would be readable on the way")
 	}
 	if (s.User == "") != (s.Password == "") {
@@ -90,11 +92,11 @@ func security(s *settings.Settings) string {
 	case s.TLS != "":
 		return s.TLS
 	case s.Port == 465:
-		return settings.TLS
+		return common.TLS
 	case s.Kind == "lmtp" || local(s.Host):
-		return settings.NoTLS
+		return common.NoTLS
 	}
-	return settings.StartTLS
+	return common.StartTLS
 }
 
 // local reports whether a host is this machine.
@@ -129,7 +131,7 @@ func New(s settings.Settings) (*Adapter, error) {
 	if name := s.Domain; name != "" {
 		p.hello = name
 	}
-	p.sessions = &pool{most: s.MaxConns}
+	p.sessions = make(pool, s.MaxConns)
 	p.SetKeys(s)
 	return p, nil
 }
@@ -199,6 +201,3 @@ func (p *Adapter) secrets() []string {
 	a := p.account.Load()
 	return slices.DeleteFunc([]string{a.password, a.before}, func(s string) bool { return s == "" })
 }
-
-// done reports whether nothing may be sent any more.
-func done(ctx context.Context, end time.Time) bool { return ctx.Err() != nil || models.Passed(end) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 )
 
 // Settings configure one provider.
@@ -25,20 +26,8 @@ type Settings struct {
 	Timeout       time.Duration      // of one call; 0: DefaultTimeout
 	MaxConns      int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
 
-	// Of SMTP and LMTP.
-	Host     string // name of the server, or the path of a socket
-	Port     int    // 0: the usual one
-	TLS      string // how connections are encrypted; empty: as is usual
-	User     string
-	Password string // secret
+	settings.Server // of SMTP and LMTP
 }
-
-// The values of Settings.TLS.
-const (
-	TLS      = "tls"      // from the beginning
-	StartTLS = "starttls" // by a command
-	NoTLS    = "none"
-)
 
 // The defaults of Settings.
 const (
