@@ -58,6 +58,7 @@ type Capabilities struct {
 	Base64      bool  // attachments count for Size as base64
 	Copies      bool  // one mail to several recipients, with Cc and Bcc
 	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
+	OwnTracking bool  // opens and clicks are tracked as its own settings say, and not as the message does
 
 	// Of each recipient of a call:
 	Names       bool // the display name; otherwise it is left out
@@ -73,6 +74,9 @@ func (c Capabilities) LeftOut(m *Content, names ...string) string {
 	var out []string
 	if n := len(m.Tags) - c.Tags; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
+	}
+	if c.OwnTracking && (m.TrackOpens || m.TrackClicks) {
+		out = append(out, "the tracking of opens and clicks: its own settings decide")
 	}
 	named := func(a Attachment) bool { return a.ContentID != "" && a.ContentID != a.Filename }
 	if !c.InlineNames && slices.ContainsFunc(m.Attachments, named) {

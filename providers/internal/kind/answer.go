@@ -33,6 +33,24 @@ func (b *Base[K]) Call(
 	return (&Answer{Call: c, Text: b.Words(text)}).Whole(class, reason)
 }
 
+// Deliver implements Send of models.Adapter for a kind without an SDK: it composes a call and posts it with a header.
+func (b *Base[K]) Deliver(
+	ctx context.Context,
+	c *models.Call,
+	compose func(c *models.Call) (models.Request, []models.Part),
+	h http.Header,
+	classify func(c *models.Call, a transport.Answer, now time.Time) []models.Part,
+) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	r, refused := compose(c)
+	if refused != nil {
+		return refused
+	}
+	return b.Call(ctx, c, func(ctx context.Context) error { return b.Post(ctx, &r, h) }, classify)
+}
+
 // Post sends a composed request with the API key and a header. Use it in Call.
 func (b *Base[K]) Post(ctx context.Context, r *models.Request, h http.Header) error {
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))

@@ -43,7 +43,7 @@ func Signed(keys [][]byte, mac []byte, parts ...string) bool {
 func SvixKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "whsec_"))
 	if err != nil || len(key) < 16 {
-		return nil, errors.New("it is not whsec_ and base64; copy the signing secret that is shown for the webhook")
+		return nil, errors.New("it is not whsec_ and base64; copy what the provider shows for the webhook")
 	}
 	return key, nil
 }
