@@ -43,10 +43,10 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 		RunE: func(cmd *cobra.Command, _ []string) error { return setUp(cmd.Context(), c, &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(kinds(), ", "))
-	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: sg for sendgrid, mg for mailgun)")
+	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(providers.Names(), ", "))
+	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: like sg, short for its kind)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider (default: ask for the key)")
-	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain (Mailgun)")
+	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain, for kinds that need one")
 	f.StringVar(
 		&o.Provider.BaseURL,
 		"base-url",
@@ -64,15 +64,6 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f.StringVar(&o.Folder, "folder", ".", "folder in which everything is made")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not ask the provider")
 	return cmd
-}
-
-// kinds returns the names of the kinds of provider.
-func kinds() []string {
-	var out []string
-	for _, k := range providers.Kinds() {
-		out = append(out, k.Name)
-	}
-	return out
 }
 
 func setUp(ctx context.Context, c *cli, o *initFlags) error {
@@ -139,19 +130,20 @@ func askFor(c *cli, o *initFlags) error {
 	p := &o.Provider
 	for asked := p.Kind == ""; asked; { // again after a typo
 		var err error
-		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(kinds(), " or ")+"): "); err != nil {
+		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(providers.Names(), ", ")+"): "); err != nil {
 			return err
 		}
 		if _, known := providers.Find(p.Kind); known {
 			break
 		}
-		fmt.Fprintf(c.err, "There is no provider %q%s.\n", p.Kind, didYouMean(p.Kind, kinds()))
+		fmt.Fprintf(c.err, "There is no provider %q%s.\n", p.Kind, didYouMean(p.Kind, providers.Names()))
 	}
-	if _, ok := providers.Find(p.Kind); !ok {
-		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
+	kind, ok := providers.Find(p.Kind)
+	if !ok {
+		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(providers.Names(), ", "))
 	}
-	p.Name = cmp.Or(p.Name, setup.Name(p.Kind))
-	if p.Kind == "mailgun" && p.Domain == "" {
+	p.Name = cmp.Or(p.Name, kind.Short)
+	if kind.Domain && p.Domain == "" {
 		var err error
 		if p.Domain, err = c.ask(in, "Sending domain: "); err != nil {
 			return err
