@@ -26,42 +26,31 @@ var lists = []models.ProviderList{
 const suppressions = "/message-streams/" + stream + "/suppressions"
 
 // ReadList implements models.ProviderLists. A list has one page, and is selected by days.
-func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (page models.ListPage, err error) {
-	list, err := p.List(q.List)
-	form := url.Values{"SuppressionReason": {q.List}}
-	if !q.From.IsZero() {
-		form.Set("fromdate", q.From.Add(-24*time.Hour).Format(time.DateOnly)) // its days are those of another zone
-	}
-	var in struct{ Suppressions []json.RawMessage }
-	if err == nil {
-		err = p.Ask(ctx, http.MethodGet, suppressions+"/dump?"+form.Encode(), nil, &in)
-	}
-	if err != nil {
-		return page, kind.ListError(q.List, err)
-	}
+func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
 	type entry struct{ EmailAddress, Origin, CreatedAt parse.Str }
-	return kind.Page(in.Suppressions, func(e *entry) []models.Listed {
-		at, ok := parse.Time(e.CreatedAt)
-		if !ok || e.EmailAddress == "" {
-			return nil
+	return kind.ReadList(&p.Base, q.List, func() ([]json.RawMessage, string, error) {
+		path := suppressions + "/dump?SuppressionReason=" + q.List
+		if !q.From.IsZero() {
+			path += "&fromdate=" + q.From.Add(-24*time.Hour).Format(time.DateOnly) // its days are those of another zone
 		}
-		one := models.Listed{Email: string(e.EmailAddress), Reason: list.Reason, At: at}
+		var in struct{ Suppressions []json.RawMessage }
+		err := p.Ask(ctx, http.MethodGet, path, nil, &in)
+		return in.Suppressions, "", err
+	}, func(list models.ProviderList, e *entry) []models.Listed {
 		if list.Reason == models.Unsubscribe && e.Origin != "Recipient" {
-			one.Reason = "" // the customer added it by hand
+			list.Reason = "" // the customer added it by hand
 		}
-		return []models.Listed{one}
-	}), nil
+		return kind.Entry(e.EmailAddress, e.CreatedAt, list.Reason, "")
+	})
 }
 
 // Unlist implements models.ProviderLists. Complaints cannot be removed.
 func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
-	if _, err := p.List(list); err != nil {
-		return kind.ListError(list, err)
+	type entries struct {
+		Suppressions []struct{ EmailAddress, Status string }
 	}
-	type entry struct{ EmailAddress, Status string }
-	type entries struct{ Suppressions []entry }
-	var out entries
-	in := entries{[]entry{{EmailAddress: address}}}
+	in, out := entries{make([]struct{ EmailAddress, Status string }, 1)}, entries{}
+	in.Suppressions[0].EmailAddress = address
 	err := p.Remove(ctx, list, http.MethodPost, suppressions+"/delete", in, &out)
 	if err == nil && len(out.Suppressions) > 0 && out.Suppressions[0].Status == "Failed" {
 		return fmt.Errorf("list %s: Postmark does not remove the address", list)

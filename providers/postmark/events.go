@@ -2,7 +2,6 @@ package postmark
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"strings"
 
@@ -41,20 +40,6 @@ var bounces = map[string]models.Event{
 	"SpamComplaint":           {Kind: models.Complained},
 	"Unsubscribe":             {Kind: models.Unsubscribed},
 	"ManualSuppression":       {Kind: models.Unsubscribed},
-}
-
-// VerifyHeader implements models.Adapter: it compares the secret.
-func (p *Adapter) VerifyHeader(w *models.Webhook) error {
-	if err := p.Base.VerifyHeader(w); err != nil {
-		return err
-	}
-	return kind.Secret(p.Keys().Webhook, w)
-}
-
-// Verify implements models.Adapter. Nothing in a post says when it was sent, so that repeats are recognised by the ID or
-// the content of the event.
-func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (none models.Verified, err error) {
-	return none, p.VerifyHeader(w)
 }
 
 // A post is a webhook, with one event. Each kind has its own times.

@@ -1,7 +1,8 @@
 // Package postmark is the adapter for Postmark: batches of emails, webhooks, messages, bounces and suppressions of the
 // stream "outbound".
 //
-// Each mail of a batch has a result of its own. Webhooks are not signed: a secret in their header proves who sent them.
+// Each mail of a batch has a result of its own. Webhooks are not signed: a secret in their header proves who sent them,
+// and nothing says when, so that repeats are recognised by the ID or the content of the event.
 package postmark
 
 import (
@@ -17,7 +18,6 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
-	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -40,6 +40,7 @@ var Spec = kind.Spec[string]{
 	Events:     events,
 	Suppress:   lists,
 	Key:        kind.SecretKey,
+	Header:     kind.Secret,
 	Authorize:  func(h http.Header, key string) { h.Set("X-Postmark-Server-Token", key) },
 	Carries: models.Capabilities{
 		Tags:        1,
@@ -61,21 +62,8 @@ var Spec = kind.Spec[string]{
 // An Adapter is one provider of the kind Postmark: a server.
 type Adapter struct{ kind.Base[string] }
 
-var (
-	_ models.Adapter       = (*Adapter)(nil)
-	_ models.Composer      = (*Adapter)(nil)
-	_ models.EventLookup   = (*Adapter)(nil)
-	_ models.ProviderLists = (*Adapter)(nil)
-)
-
 // New returns the adapter for a provider. The error names all mistakes in its settings.
-func New(s settings.Settings) (*Adapter, error) {
-	p := &Adapter{}
-	if err := p.Open(&Spec, s); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
+var New = kind.New[string, Adapter](&Spec)
 
 // Send implements models.Adapter.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
@@ -84,21 +72,20 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 
 // Compose implements models.Composer.
 func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Part) {
-	r = models.Request{Method: http.MethodPost, URL: p.Root + "/email/batch", ContentType: "application/json"}
+	r = p.Request("/email/batch", nil)
 	if refused = message.Check(c, Spec.Recipients); refused != nil {
 		return r, refused
 	}
 	if max(len(c.Content.Text), len(c.Content.HTML)) > maxBody {
 		return r, message.Refuse(c.Numbers(), models.TooLarge, "text or HTML is larger than the 5 MB that Postmark takes")
 	}
-	r.Body, refused = kind.Batch(c, limits, func(w *kind.Writer, to *models.CallRecipient, m *message.Rendered) {
-		write(w, c, to, m)
-	})
+	r.Body, refused = kind.Batch(c, limits, write)
 	return r, refused
 }
 
 // write writes a mail.
-func write(w *kind.Writer, c *models.Call, to *models.CallRecipient, m *message.Rendered) {
+func write(w *kind.Writer, m *kind.Mail) {
+	c, to := m.Call, m.To
 	w.Field("From", address(c.Content.From.Name, c.Content.From.Email)).Field("To", address(to.Name, to.Email))
 	for name, role := range [2]models.Role{models.CC, models.BCC} {
 		var list []string

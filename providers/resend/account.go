@@ -21,64 +21,44 @@ var lists = []models.ProviderList{
 	{Name: "manual"},
 }
 
-// A page is one of any list of the API (docs: "Pagination").
-type page struct {
-	Data []json.RawMessage `json:"data"`
-	More bool              `json:"has_more"`
-}
-
-// page reads the page of a list after an entry, and returns the ID of its last entry; "": there are no more.
-func (p *Adapter) page(ctx context.Context, path, after string) (in page, next string, err error) {
+// page returns the items of the page after an entry of a list, and the ID of its last one; "": there are no more.
+func (p *Adapter) page(ctx context.Context, path, after string) (items []json.RawMessage, next string, err error) {
 	if after != "" {
 		path += "&after=" + url.QueryEscape(after)
 	}
-	err = p.Ask(ctx, http.MethodGet, path, nil, &in)
-	var last struct {
-		ID string `json:"id"`
+	var in struct {
+		Data []json.RawMessage `json:"data"`
+		More bool              `json:"has_more"`
 	}
+	err = p.Ask(ctx, http.MethodGet, path, nil, &in)
+	var last struct{ ID string }
 	if in.More && len(in.Data) > 0 {
 		parse.Into(in.Data[len(in.Data)-1], &last)
 	}
-	return in, last.ID, err
+	return in.Data, last.ID, err
 }
 
 // ReadList implements models.ProviderLists. Entries cannot be selected by time.
-func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (out models.ListPage, err error) {
-	list, err := p.List(q.List)
-	var in page
-	next := ""
-	if err == nil {
-		in, next, err = p.page(ctx, "/suppressions?limit=100&origin="+q.List, q.Cursor)
-	}
-	if err != nil {
-		return out, kind.ListError(q.List, err)
-	}
+func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
 	type entry struct {
-		Email   parse.Str `json:"email"`
-		Created parse.Str `json:"created_at"`
+		Email parse.Str
+		At    parse.Str `json:"created_at"`
 	}
-	out = kind.Page(in.Data, func(e *entry) []models.Listed {
-		at, ok := parse.Time(e.Created)
-		if !ok || e.Email == "" {
-			return nil
-		}
-		return []models.Listed{{Email: string(e.Email), Reason: list.Reason, At: at}}
+	return kind.ReadList(&p.Base, q.List, func() ([]json.RawMessage, string, error) {
+		return p.page(ctx, "/suppressions?limit=100&origin="+q.List, q.Cursor)
+	}, func(list models.ProviderList, e *entry) []models.Listed {
+		return kind.Entry(e.Email, e.At, list.Reason, "")
 	})
-	out.Next = next
-	return out, nil
 }
 
 // Unlist implements models.ProviderLists.
 func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
-	if _, err := p.List(list); err != nil {
-		return kind.ListError(list, err)
-	}
 	return p.Remove(ctx, list, http.MethodDelete, "/suppressions/"+url.PathEscape(address), nil, nil)
 }
 
 // Inspect implements inspect.Inspector. It lists the domains and the webhooks, which a sending key may not.
 func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Account, err error) {
-	in, _, err := p.page(ctx, "/domains?limit=100", "")
+	items, _, err := p.page(ctx, "/domains?limit=100", "")
 	if status, body := kind.Status(err); status != 0 && strings.Contains(string(body), "restricted_api_key") {
 		a.Add(inspect.OK, "key", "may send mail", "")
 		a.Add(inspect.Warning, "key", "may only send, and not read domains, webhooks, suppressions and logs",
@@ -89,21 +69,21 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, p.BadKey(&a, err, "Create a key at Resend (API Keys), and set it as api_key.")
 	}
 	a.Add(inspect.OK, "key", "may send mail", "")
-	for _, raw := range in.Data {
+	for _, raw := range items {
 		var d struct{ Name, Status string }
 		parse.Into(raw, &d)
 		a.Check("domain", d.Name+" is verified", d.Status == "verified", d.Name+" is not verified: "+d.Status,
 			"Publish its DNS records and press Verify at Resend (Domains).")
 	}
-	if len(in.Data) == 0 {
+	if len(items) == 0 {
 		a.Add(inspect.Wrong, "domains", "no domain is verified", "Add the domain that you send from at Resend (Domains).")
 	}
 	if webhookURL == "" {
 		return a, nil
 	}
-	in, _, err = p.page(ctx, "/webhooks?limit=100", "")
+	items, _, err = p.page(ctx, "/webhooks?limit=100", "")
 	var set []string
-	for _, raw := range in.Data {
+	for _, raw := range items {
 		var w struct {
 			Endpoint, Status string
 			Events           []string

@@ -3,7 +3,6 @@ package resend
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"strings"
 
@@ -40,22 +39,6 @@ var reasons = map[string]models.Reason{
 	"customtimeoutexceeded":    models.DeliveryTimeout,
 	"previous_bounce":          models.SuppressedBounce,
 	"previous_complaint":       models.SuppressedComplaint,
-}
-
-// VerifyHeader implements models.Adapter.
-func (p *Adapter) VerifyHeader(w *models.Webhook) error {
-	if err := p.Base.VerifyHeader(w); err != nil {
-		return err
-	}
-	return kind.SvixHeader(w)
-}
-
-// Verify implements models.Adapter. Resend signs as Svix does, and each repeat anew.
-func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (v models.Verified, err error) {
-	if err := p.Base.VerifyHeader(w); err != nil {
-		return v, err
-	}
-	return kind.Svix(p.Keys().Webhook, w)
 }
 
 // A post is a webhook, with one event.

@@ -19,7 +19,6 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
-	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -42,6 +41,8 @@ var Spec = kind.Spec[[]byte]{
 	Suppress:   lists,
 	Key:        kind.SvixKey,
 	Authorize:  kind.Bearer,
+	Header:     kind.SvixHeader,
+	Verify:     kind.Svix,
 	Carries: models.Capabilities{
 		Attachments: true,
 		Inline:      true,
@@ -60,20 +61,8 @@ var Spec = kind.Spec[[]byte]{
 // An Adapter is one provider of the kind Resend.
 type Adapter struct{ kind.Base[[]byte] }
 
-var (
-	_ models.Adapter       = (*Adapter)(nil)
-	_ models.Composer      = (*Adapter)(nil)
-	_ models.ProviderLists = (*Adapter)(nil)
-)
-
 // New returns the adapter for a provider. The error names all mistakes in its settings.
-func New(s settings.Settings) (*Adapter, error) {
-	p := &Adapter{}
-	if err := p.Open(&Spec, s); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
+var New = kind.New[[]byte, Adapter](&Spec)
 
 // KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
 // sends nothing again.
@@ -91,7 +80,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 
 // Compose implements models.Composer.
 func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Part) {
-	r = models.Request{Method: http.MethodPost, URL: p.Root + "/emails/batch", ContentType: "application/json"}
+	r = p.Request("/emails/batch", nil)
 	refused = message.Check(c, Spec.Recipients)
 	switch {
 	case refused != nil:
@@ -105,17 +94,15 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		refused[0].Fewer = 1
 		return r, refused
 	}
-	r.Body, refused = kind.Batch(c, limits, func(w *kind.Writer, to *models.CallRecipient, m *message.Rendered) {
-		write(w, c, to, m)
-	})
-	if refused == nil && len(c.Recipients) == 1 {
-		r.URL, r.Body = p.Root+"/emails", r.Body[1:len(r.Body)-1]
+	if r.Body, refused = kind.Batch(c, limits, write); refused == nil && len(c.Recipients) == 1 {
+		r = p.Request("/emails", r.Body[1:len(r.Body)-1])
 	}
 	return r, refused
 }
 
 // write writes a mail.
-func write(w *kind.Writer, c *models.Call, to *models.CallRecipient, m *message.Rendered) {
+func write(w *kind.Writer, m *kind.Mail) {
+	c, to := m.Call, m.To
 	w.Field("from", address(c.Content.From.Name, c.Content.From.Email))
 	w.Key("to").Begin('[').String(address(to.Name, to.Email)).End(']')
 	if len(c.Content.ReplyTo) > 0 {
