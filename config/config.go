@@ -205,15 +205,15 @@ func (q *Quotas) Limits() models.Limits {
 
 // Provider configures a provider: a kind with credentials.
 type Provider struct {
-	// `sendgrid`, `mailgun`, `smtp` or `lmtp`; required
+	// kind of provider, like `sendgrid`: [one of these](capabilities.md); required
 	Kind string `koanf:"kind"`
 	// API key; required, but for SMTP and LMTP
 	APIKey string `koanf:"api_key"`
-	// sending domain; required for Mailgun, others have none
+	// sending domain; required for Mailgun, which sends for one
 	Domain string `koanf:"domain"`
 	// API of another region, or a simulator. If it is not set, it is that of the kind
 	BaseURL string `koanf:"base_url"`
-	// verifies webhooks: SendGrid's public key, Mailgun's signing key
+	// verifies webhooks: a public key, a signing key, or a secret in their header ([which](webhooks.md))
 	WebhookKey string `koanf:"webhook_key"`
 	// verifies webhooks, too, while the key is being changed
 	WebhookKeyOld   string `koanf:"webhook_key_old"`
@@ -234,7 +234,7 @@ type Provider struct {
 	// time limit of a call
 	Timeout time.Duration `koanf:"timeout" range:">0" default:"30s"`
 	// how long an unknown outcome waits for evidence. If it is not set, it is `TIMES_EVIDENCE_WINDOW`; if that is not set
-	// either, `25m` for SendGrid and `45m` for Mailgun, whose logs are queried meanwhile
+	// either, that and the lag of the logs of a provider that can be queried, like `25m` for SendGrid
 	Evidence time.Duration `koanf:"evidence_window" range:"0.."`
 	// what 1,000 messages cost in the currency of `CURRENCY`, like `0.85`; required if that is set
 	Price string `koanf:"price"`

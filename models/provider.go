@@ -59,6 +59,7 @@ type Capabilities struct {
 	Copies      bool  // one mail to several recipients, with Cc and Bcc
 	Tracking    bool  // open and click tracking
 	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
+	OwnTracking bool  // opens and clicks are tracked as its own settings say, and not as the message does
 
 	// Of each recipient of a call:
 	Names       bool // the display name; otherwise it is left out
@@ -75,8 +76,12 @@ func (c Capabilities) LeftOut(m *Content, names ...string) string {
 	if n := len(m.Tags) - c.Tags; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
 	}
-	if !c.Tracking && (m.TrackOpens || m.TrackClicks) {
-		out = append(out, "open and click tracking")
+	tracks := m.TrackOpens || m.TrackClicks
+	switch {
+	case tracks && c.OwnTracking:
+		out = append(out, "the tracking of opens and clicks: its own settings decide")
+	case tracks && !c.Tracking:
+		out = append(out, "the tracking of opens and clicks")
 	}
 	named := func(a Attachment) bool { return a.ContentID != "" && a.ContentID != a.Filename }
 	if !c.InlineNames && slices.ContainsFunc(m.Attachments, named) {

@@ -15,6 +15,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
+	"github.com/safedelivr/safedelivr/providers/postmark"
+	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 	"github.com/safedelivr/safedelivr/providers/smtp"
 )
@@ -66,6 +68,8 @@ func Kinds() []Kind {
 	return []Kind{
 		of(&sendgrid.Spec, sendgrid.New),
 		of(&mailgun.Spec, mailgun.New),
+		of(&postmark.Spec, postmark.New),
+		of(&resend.Spec, resend.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}

@@ -35,9 +35,9 @@ func (s *stage) listed(t *testing.T, list string, from, to time.Time) (out map[s
 // TestSimulatedLists: what bounced, complained or unsubscribed is on the provider's lists, and the
 // next mail to it is dropped until it is removed there.
 func TestSimulatedLists(t *testing.T) {
-	for _, k := range apis() {
-		t.Run(k.Name, func(t *testing.T) {
-			s := newStageWith(t, k.Name, simulator.Options{Suppress: true})
+	for _, kind := range simulated {
+		t.Run(kind, func(t *testing.T) {
+			s := newStageWith(t, kind, simulator.Options{Suppress: true})
 			begun := time.Now()
 			outcomes := []string{"hardbounce@a.sim.test", "complain@a.sim.test", "unsubscribe@a.sim.test"}
 			s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, append(outcomes, "deliver@a.sim.test")...))
@@ -99,8 +99,8 @@ func TestListsHavePages(t *testing.T) {
 // TestListsWithoutPermission: a key may be one that cannot read lists, and the limit of requests is
 // waited for.
 func TestListsWithoutPermission(t *testing.T) {
-	for _, k := range apis() {
-		s := newStageWith(t, k.Name, simulator.Options{NoLists: true})
+	for _, kind := range simulated {
+		s := newStageWith(t, kind, simulator.Options{NoLists: true})
 		lists := s.adapter.(models.ProviderLists)
 		_, err := lists.ReadList(t.Context(), models.ListQuery{List: "bounces", To: time.Now()})
 		require.ErrorIs(t, err, models.ErrNoLists)
@@ -111,7 +111,7 @@ func TestListsWithoutPermission(t *testing.T) {
 		require.Equal(t, providers.Warning, last.State)
 		require.Contains(t, last.Text, "may not read the suppression lists bounces, ")
 
-		s = newStageWith(t, k.Name, simulator.Options{LookupsPerSecond: 1})
+		s = newStageWith(t, kind, simulator.Options{LookupsPerSecond: 1})
 		for range 3 {
 			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), models.ListQuery{List: "bounces", To: time.Now()})
 			require.NoError(t, err)

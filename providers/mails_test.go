@@ -16,33 +16,33 @@ import (
 func TestMailsAreTheSame(t *testing.T) {
 	t.Parallel()
 	arrived := map[string]simulator.Copy{} // by mail: from the first kind
-	for _, kind := range apis() {
-		s := newStage(t, kind.Name)
+	for _, kind := range simulated {
+		s := newStage(t, kind)
 		for _, m := range providertest.Mails() {
 			batch := models.NewBatchID(time.Now())
 			c := s.call(batch, 0, "deliver@sim.test")
 			c.Recipients[0].Vars = map[string]string{"order": "A-1 & <b>"}
 			c.Content, c.Files = &m.Content, m.Files
 			if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
-				t.Fatalf("%s: %s: %+v", kind.Name, m.Name, parts)
+				t.Fatalf("%s: %s: %+v", kind, m.Name, parts)
 			}
 			copies := s.sim.Copies(batch.Log(1).String())
 			if len(copies) != 1 {
-				t.Fatalf("%s: %s: %d copies", kind.Name, m.Name, len(copies))
+				t.Fatalf("%s: %s: %d copies", kind, m.Name, len(copies))
 			}
 			got := normalised(t, copies[0])
 			if len(got.Attachments) != len(m.Files) {
-				t.Errorf("%s: %s: %d attachments of %d", kind.Name, m.Name, len(got.Attachments), len(m.Files))
+				t.Errorf("%s: %s: %d attachments of %d", kind, m.Name, len(got.Attachments), len(m.Files))
 			}
 			for i, a := range got.Attachments {
 				if want := m.Attachments[i]; a.SHA256 != want.SHA256 || int64(a.Size) != want.Size {
-					t.Errorf("%s: %s: attachment %s has other bytes", kind.Name, m.Name, a.Filename)
+					t.Errorf("%s: %s: attachment %s has other bytes", kind, m.Name, a.Filename)
 				}
 			}
 			if first, ok := arrived[m.Name]; !ok {
 				arrived[m.Name] = got
 			} else if difference(first, got) != "" {
-				t.Errorf("%s: %s: %s differs", kind.Name, m.Name, difference(first, got))
+				t.Errorf("%s: %s: %s differs", kind, m.Name, difference(first, got))
 			}
 		}
 	}

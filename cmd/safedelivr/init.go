@@ -44,11 +44,11 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 		RunE: func(cmd *cobra.Command, _ []string) error { return setUp(cmd.Context(), c, &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(kinds(), ", "))
-	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: sg for sendgrid, mg for mailgun)")
+	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(providers.Names(), ", "))
+	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: like sg, short for its kind)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, or with the password (default: ask)")
 	o.addServer(f)
-	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain (Mailgun)")
+	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain, for kinds that need one")
 	f.StringVar(
 		&o.Provider.BaseURL,
 		"base-url",
@@ -74,15 +74,6 @@ func (o *initFlags) addServer(f *pflag.FlagSet) {
 	f.IntVar(&o.Provider.Port, "port", 0, "port of the mail server (default: 587, with --tls tls 465)")
 	f.StringVar(&o.Provider.TLS, "tls", "", "encryption of the connection: starttls, tls or none (default: starttls)")
 	f.StringVar(&o.Provider.User, "mail-user", "", "user at the mail server (default: none)")
-}
-
-// kinds returns the names of the kinds of provider.
-func kinds() []string {
-	var out []string
-	for _, k := range providers.Kinds() {
-		out = append(out, k.Name)
-	}
-	return out
 }
 
 func setUp(ctx context.Context, c *cli, o *initFlags) error {
@@ -149,19 +140,19 @@ func askFor(c *cli, o *initFlags) error {
 	p := &o.Provider
 	for asked := p.Kind == ""; asked; { // again after a typo
 		var err error
-		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(kinds(), " or ")+"): "); err != nil {
+		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(providers.Names(), ", ")+"): "); err != nil {
 			return err
 		}
 		if _, known := providers.Find(p.Kind); known {
 			break
 		}
-		fmt.Fprintf(c.err, "There is no provider %q%s.\n", p.Kind, didYouMean(p.Kind, kinds()))
+		fmt.Fprintf(c.err, "There is no provider %q%s.\n", p.Kind, didYouMean(p.Kind, providers.Names()))
 	}
-	if _, ok := providers.Find(p.Kind); !ok {
-		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
+	kind, ok := providers.Find(p.Kind)
+	if !ok {
+		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(providers.Names(), ", "))
 	}
-	p.Name = cmp.Or(p.Name, setup.Name(p.Kind))
-	kind, _ := providers.Find(p.Kind)
+	p.Name = cmp.Or(p.Name, kind.Short)
 	for _, q := range []struct {
 		need     bool
 		value    *string

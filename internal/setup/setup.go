@@ -18,17 +18,6 @@ const (
 	DataFolder = "safedelivr-data"
 )
 
-// shortNames are the usual names of providers of a kind. A provider of another kind has the name of its kind.
-var shortNames = map[string]string{"sendgrid": "sg", "mailgun": "mg"}
-
-// Name returns the usual name of a provider of a kind.
-func Name(kind string) string {
-	if name, ok := shortNames[kind]; ok {
-		return name
-	}
-	return kind
-}
-
 // Options are what the configuration says.
 type Options struct {
 	Folder    string // in which everything is made

@@ -129,6 +129,14 @@ func testMails(t *testing.T, s Suite) {
 			p, rec := serve(t, s)
 			c := call(2)
 			c.Content, c.Files = &m.Content, m.Files
+			if s.FilesSingly && len(m.Files) > 0 {
+				parts := p.Send(t.Context(), c)
+				only(t, c, parts, models.RejectedHereClass)
+				if parts[0].Fewer != 1 || rec.calls != 0 {
+					t.Errorf("a call may have %d recipients, and %d requests were made", parts[0].Fewer, rec.calls)
+				}
+				c.Recipients = c.Recipients[:1]
+			}
 			only(t, c, p.Send(t.Context(), c), models.Accepted)
 			if rec.calls != 1 {
 				t.Errorf("%d requests for one call", rec.calls)

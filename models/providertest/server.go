@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -16,9 +17,11 @@ import (
 type recorder struct {
 	t      testing.TB
 	s      Suite
+	url    string
 	mu     sync.Mutex
 	calls  int
 	copies []Copy
+	keys   []string // of idempotency
 }
 
 // serve starts a provider that accepts everything, and returns an adapter for it.
@@ -27,6 +30,7 @@ func serve(t testing.TB, s Suite) (models.Adapter, *recorder) {
 	rec := &recorder{t: t, s: s}
 	server := httptest.NewServer(rec)
 	t.Cleanup(server.Close)
+	rec.url = server.URL
 	return adapter(t, s, server.URL), rec
 }
 
@@ -50,15 +54,21 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.mu.Lock()
 	rec.calls++
 	rec.copies = append(rec.copies, copies...)
+	rec.keys = append(rec.keys, r.Header.Get("Idempotency-Key"))
 	rec.mu.Unlock()
-	rec.s.Accept(w)
+	mails := map[string]bool{}
+	for i := range copies {
+		mails[copies[i].Log] = true
+	}
+	rec.s.Accept(w, len(mails))
 }
 
 // answering starts a provider that always gives the same answer.
 func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Adapter {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		answer(w, r)
 	}))
 	t.Cleanup(server.Close)

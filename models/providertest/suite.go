@@ -30,13 +30,18 @@ type Suite struct {
 	// placeholders replaced. It fails if the provider would refuse the request.
 	Read func(r *http.Request, body []byte) ([]Copy, error)
 
-	// Accept answers a call as the provider does when it accepts the mail. If its
-	// answer has no body, the header must say everything.
-	Accept func(w http.ResponseWriter)
+	// Accept answers a call as the provider does when it accepts its n mails. If its
+	// answer has no body, the header must say everything. With PerMail it has a result for
+	// each of several mails, so that a part of it proves nothing.
+	Accept  func(w http.ResponseWriter, n int)
+	PerMail bool
+
+	// FilesSingly says that a call with attachments has one recipient.
+	FilesSingly bool
 
 	// ManyBytes is the size of a value that the provider takes of each recipient, and with which the largest number of
-	// recipients and 24 MB of content are more than it takes.
-	ManyBytes int
+	// recipients and ManyContent bytes of HTML are more than it takes.
+	ManyBytes, ManyContent int
 
 	// Answers lists answers of the provider and their meaning.
 	Answers []Answer
@@ -56,6 +61,11 @@ type Suite struct {
 	// provider can send such a post. MixedGood is the number of good events.
 	Mixed     []byte
 	MixedGood int
+
+	// KeyHeader is the field that has the API key; default: Authorization. Removed returns the address that a request
+	// removes from a list; nil: the last part of the path of a DELETE.
+	KeyHeader string
+	Removed   func(r *http.Request, body []byte) string
 
 	// Lists has a page of each of the provider's suppression lists, with one entry that cannot
 	// be read. It is empty if the provider keeps none.
@@ -91,12 +101,13 @@ type Answer struct {
 	Status     int
 	Header     map[string]string
 	Body       string
-	Three, One models.Class  // Three: of the second recipient; see Others
-	Others     models.Class  // of the first and the third, if it differs
-	Reason     models.Reason // of the second, if it matters
-	RetryIn    time.Duration // how long after the answer the provider wants to be called
-	RetryAt    time.Time     // the same as a time, in whole seconds; neither is set: the part has no RetryAt
-	Fewer      int           // how many recipients the call of three may have; 0: the number is not the reason
+	Each       func(n int) string // the body of an answer to a call with n recipients; nil: Body
+	Three, One models.Class       // Three: of the second recipient; see Others
+	Others     models.Class       // of the first and the third, if it differs
+	Reason     models.Reason      // of the second, if it matters
+	RetryIn    time.Duration      // how long after the answer the provider wants to be called
+	RetryAt    time.Time          // the same as a time, in whole seconds; neither is set: the part has no RetryAt
+	Fewer      int                // how many recipients the call of three may have; 0: the number is not the reason
 }
 
 // Run runs the suite.
@@ -125,6 +136,7 @@ func Run(t *testing.T, s Suite) {
 		{"Unknown", testUnknown},
 		{"Truncated", testTruncated},
 		{"NeverRepeats", testNeverRepeats},
+		{"Keys", testKeys},
 		{"Verify", testVerify},
 		{"Parse", testParse},
 		{"ParseMixed", testMixed},
@@ -208,11 +220,12 @@ func check(t testing.TB, c *models.Call, parts []models.Part) {
 	}
 }
 
-// only checks parts and that they are one part of the wanted class.
+// only checks parts and that they are one part of the wanted class. Mails that were accepted may each have a part.
 func only(t testing.TB, c *models.Call, parts []models.Part, want ...models.Class) {
 	t.Helper()
 	check(t, c, parts)
-	if len(parts) != 1 || !slices.Contains(want, parts[0].Class) {
+	other := func(p models.Part) bool { return p.Class != models.Accepted }
+	if len(parts) == 0 || len(parts) > 1 && slices.ContainsFunc(parts, other) || !slices.Contains(want, parts[0].Class) {
 		t.Fatalf("got %s, want one part of class %v", show(parts), want)
 	}
 }

@@ -20,12 +20,15 @@ func together() *models.Call {
 
 // testTogether sends one mail to all recipients, if the kind carries that.
 func testTogether(t *testing.T, s Suite) {
-	if !s.Carries.Copies {
-		t.Log("the kind declares that it takes no cc and bcc")
-		return
-	}
 	p, rec := serve(t, s)
 	c := together()
+	if !s.Carries.Copies {
+		only(t, c, p.Send(t.Context(), c), models.RejectedHereClass)
+		if rec.calls != 0 {
+			t.Errorf("%d requests for a mail that it does not carry", rec.calls)
+		}
+		return
+	}
 	c.Content.Headers = []models.Header{{Name: "X-Order", Value: "no {{order}}"}}
 	c.Recipients[0].Vars["order"] = `<b>"1" & 2</b>`
 	only(t, c, p.Send(t.Context(), c), models.Accepted)

@@ -57,8 +57,8 @@ func TestContract(t *testing.T) {
 		Carries: Spec.Carries,
 		Read:    read,
 
-		ManyBytes: 30_000,
-		Accept: func(w http.ResponseWriter) {
+		ManyBytes: 30_000, ManyContent: 24_000_000,
+		Accept: func(w http.ResponseWriter, _ int) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, acceptance)
 		},

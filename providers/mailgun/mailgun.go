@@ -44,6 +44,7 @@ var Spec = kind.Spec[[]byte]{
 	Suppress:   lists,
 	Domain:     true,
 	Key:        parseKey,
+	Verify:     verify,
 	Authorize: func(h http.Header, key string) {
 		r := http.Request{Header: h}
 		r.SetBasicAuth("api", key)
@@ -66,39 +67,11 @@ var Spec = kind.Spec[[]byte]{
 // An Adapter is one provider of the kind Mailgun, for one domain.
 type Adapter struct {
 	kind.Base[[]byte]
-	domain string
-	base   string       // with the version
-	client *http.Client // of messages
-
 	logsRefused atomic.Int64 // time when the Logs API refused the key, in Unix nanoseconds
 }
 
-var (
-	_ models.Adapter       = (*Adapter)(nil)
-	_ models.Composer      = (*Adapter)(nil)
-	_ models.EventLookup   = (*Adapter)(nil)
-	_ models.ProviderLists = (*Adapter)(nil)
-)
-
-func parseKey(text string) ([]byte, error) {
-	if strings.TrimSpace(text) != text {
-		return nil, errors.New("begins or ends with white space")
-	}
-	return []byte(text), nil
-}
-
 // New returns the adapter for a provider. The error names all mistakes in its settings.
-func New(s settings.Settings) (*Adapter, error) {
-	p := &Adapter{domain: s.Domain}
-	if err := p.Open(&Spec, s); err != nil {
-		return nil, err
-	}
-	p.base = p.Root + version
-	client := *p.Client.HTTP
-	client.Transport = fileWriter{client.Transport}
-	p.client = &client
-	return p, nil
-}
+var New = kind.New[[]byte, Adapter](&Spec)
 
 // SetKeys replaces the keys. The new API key may read the Logs API.
 func (p *Adapter) SetKeys(s settings.Settings) {
@@ -106,10 +79,9 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 	p.logsRefused.Store(0)
 }
 
-// sdk returns a client of the SDK with an API key.
-func (p *Adapter) sdk(key string, client *http.Client) *sdk.MailgunImpl {
-	mg := sdk.NewMailgun(p.domain, key)
-	mg.SetAPIBase(p.base)
-	mg.SetClient(client)
-	return mg
+func parseKey(text string) ([]byte, error) {
+	if strings.TrimSpace(text) != text {
+		return nil, errors.New("begins or ends with white space")
+	}
+	return []byte(text), nil
 }

@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 	for _, base := range []string{"", "https://api.eu.mailgun.net", "https://api.eu.mailgun.net/",
 		"https://api.eu.mailgun.net/v3", "http://127.0.0.1:1/mg/v3/"} {
 		p := adapter(t, base)
-		if got := p.base; !strings.HasSuffix(got, "/v3") || strings.Contains(got, "/v3/v3") ||
+		if got := p.Root + version; !strings.HasSuffix(got, "/v3") || strings.Contains(got, "/v3/v3") ||
 			strings.Contains(got[8:], "//") {
 			t.Errorf("base %q became %q", base, got)
 		}

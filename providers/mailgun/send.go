@@ -36,8 +36,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 		return refused
 	}
 	return p.Call(ctx, c, func(ctx context.Context) error {
-		_, _, err := p.sdk(p.Keys().API, p.client).Send(withFiles(ctx, c), m)
-		return err
+		return p.send(ctx, c, m, p.Keys().API, p.Client.HTTP.Transport)
 	}, p.classify)
 }
 
@@ -48,9 +47,19 @@ func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 		return models.Request{}, refused
 	}
 	var kept transport.Kept
-	writer := p.sdk("no key", &http.Client{Transport: fileWriter{&kept}})
-	_, _, _ = writer.Send(withFiles(context.Background(), c), m) // always an error: nothing is sent
+	_ = p.send(context.Background(), c, m, "no key", &kept) // always an error: nothing is sent
 	return kept.Request, nil
+}
+
+// send sends a message through a transport.
+func (p *Adapter) send(ctx context.Context, c *models.Call, m *sdk.Message, key string, to http.RoundTripper) error {
+	mg := sdk.NewMailgun(p.Sender, key)
+	mg.SetAPIBase(p.Root + version)
+	client := *p.Client.HTTP // which follows no redirect
+	client.Transport = fileWriter{c, to}
+	mg.SetClient(&client)
+	_, _, err := mg.Send(ctx, m)
+	return err
 }
 
 // compose returns the message, or the parts of a call that cannot be made.

@@ -70,10 +70,10 @@ func TestContract(t *testing.T) {
 		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries: Spec.Carries,
 
-		ManyBytes: 9_000,
+		ManyBytes: 9_000, ManyContent: 24_000_000,
 
 		Read: read,
-		Accept: func(w http.ResponseWriter) {
+		Accept: func(w http.ResponseWriter, _ int) {
 			w.Header().Set("X-Message-Id", "kGpFbi5dSnGdFMPIuSVEsA")
 			w.WriteHeader(202)
 		},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sendgrid/rest"
 	sg "github.com/sendgrid/sendgrid-go"
 	"github.com/sendgrid/sendgrid-go/helpers/mail"
 
@@ -31,7 +32,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	return p.Call(ctx, c, func(ctx context.Context) error {
 		req := sg.GetRequest(p.Keys().API, endpoint, p.Root)
 		req.Method, req.Body = "POST", body
-		_, err := p.rest.SendWithContext(ctx, req)
+		_, err := (&rest.Client{HTTPClient: p.Client.HTTP}).SendWithContext(ctx, req)
 		return err
 	}, p.classify)
 }
@@ -39,8 +40,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 // Compose implements models.Composer.
 func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 	body, refused := compose(c)
-	r := models.Request{Method: "POST", URL: p.Root + endpoint, ContentType: "application/json", Body: body}
-	return r, refused
+	return p.Request(endpoint, body), refused
 }
 
 // compose returns the body of the request, or the parts of a call that cannot be made.

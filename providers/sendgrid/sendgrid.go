@@ -1,5 +1,5 @@
-// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3, the Event Webhook
-// and the Email Logs API.
+// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3, the Event Webhook, the Email Logs API and
+// suppressions.
 //
 // It uses the SDK's message types (helpers/mail), its GetRequest and rest.Client, with its
 // own HTTP client. It does not use sendgrid.Client, which writes the body of each call into
@@ -10,11 +10,8 @@ package sendgrid
 import (
 	"crypto/ecdsa"
 
-	"github.com/sendgrid/rest"
-
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
-	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
 // The limits of SendGrid (Mail Send v3, "Limitations").
@@ -36,6 +33,8 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 	Suppress:   lists,
 	Key:        parseKey,
 	Authorize:  kind.Bearer,
+	Header:     verifyHeader,
+	Verify:     verify,
 	Carries: models.Capabilities{
 		Tags:        maxTags,
 		Attachments: true,
@@ -56,22 +55,7 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 // An Adapter is one provider of the kind SendGrid.
 type Adapter struct {
 	kind.Base[*ecdsa.PublicKey]
-	rest *rest.Client
 }
-
-var (
-	_ models.Adapter       = (*Adapter)(nil)
-	_ models.Composer      = (*Adapter)(nil)
-	_ models.EventLookup   = (*Adapter)(nil)
-	_ models.ProviderLists = (*Adapter)(nil)
-)
 
 // New returns the adapter for a provider. The error names all mistakes in its settings.
-func New(s settings.Settings) (*Adapter, error) {
-	p := &Adapter{}
-	if err := p.Open(&Spec, s); err != nil {
-		return nil, err
-	}
-	p.rest = &rest.Client{HTTPClient: p.Client.HTTP}
-	return p, nil
-}
+var New = kind.New[*ecdsa.PublicKey, Adapter](&Spec)

@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
@@ -26,64 +26,42 @@ const (
 // maxSignature bounds the text of a signature. One of the curve P-256 has at most 96 bytes.
 const maxSignature = 128
 
-// Verify implements models.Adapter: ECDSA P-256 with SHA-256 over the timestamp and the
-// body.
-//
-// There is no separator between the two, so digits could be moved from one to the other.
-// Therefore the timestamp must have ten digits and the body must begin with '['. The
-// signature is no replay key, because other valid signatures can be made from it. So
-// Verify returns none, and events are distinguished by their content.
-//
-// SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
-// loses nothing.
-func (p *Adapter) Verify(_ context.Context, w *models.Webhook) (none models.Verified, err error) {
-	timestamp, der, err := p.signature(w)
-	if err != nil {
-		return none, err
+// verifyHeader refuses posts without a fresh timestamp and a signature.
+func verifyHeader(_ []*ecdsa.PublicKey, w *models.Webhook) error {
+	signature, timestamp := w.Header.Get(signatureHeader), w.Header.Get(timestampHeader)
+	if signature == "" || timestamp == "" || len(signature) > maxSignature {
+		return kind.Forged("the post has no signature, or too long a one")
 	}
-	if len(w.Body) == 0 || w.Body[0] != '[' {
-		return none, kind.Malformed("the body is not a JSON array")
-	}
-	hash := sha256.New()
-	hash.Write([]byte(timestamp))
-	hash.Write(w.Body)
-	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
-	sum := hash.Sum(nil)
-	for _, key := range p.Keys().Webhook {
-		if ecdsa.VerifyASN1(key, sum, der) {
-			return none, parse.Fresh(timestamp, w.At)
-		}
-	}
-	return none, kind.Forged("the signature does not fit")
-}
-
-// VerifyHeader implements models.Adapter: it refuses posts without a fresh timestamp and a
-// signature.
-func (p *Adapter) VerifyHeader(w *models.Webhook) error {
-	timestamp, _, err := p.signature(w)
-	if err != nil {
-		return err
+	if _, err := base64.StdEncoding.Strict().DecodeString(signature); err != nil {
+		return kind.Forged("the signature is not base64")
 	}
 	return parse.Fresh(timestamp, w.At)
 }
 
-// signature returns the timestamp, which has ten digits, and the signature of a post.
-func (p *Adapter) signature(w *models.Webhook) (timestamp string, der []byte, err error) {
-	signature, timestamp := w.Header.Get(signatureHeader), w.Header.Get(timestampHeader)
-	switch err := p.Base.VerifyHeader(w); {
-	case err != nil:
-		return "", nil, err
-	case signature == "" || timestamp == "":
-		return "", nil, kind.Forged("the post is not signed")
-	case !parse.TenDigits(timestamp):
-		return "", nil, parse.Fresh(timestamp, time.Time{})
-	case len(signature) > maxSignature:
-		return "", nil, kind.Forged("the signature is too long")
+// verify checks ECDSA P-256 with SHA-256 over the timestamp and the body.
+//
+// There is no separator between the two, so digits could be moved from one to the other.
+// Therefore the timestamp must have ten digits and the body must begin with '['. The
+// signature is no replay key, because other valid signatures can be made from it. So
+// events are distinguished by their content.
+//
+// SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
+// loses nothing.
+func verify(_ context.Context, keys []*ecdsa.PublicKey, w *models.Webhook) (none models.Verified, err error) {
+	if !bytes.HasPrefix(w.Body, []byte("[")) {
+		return none, kind.Malformed("the body is not a JSON array")
 	}
-	if der, err = base64.StdEncoding.Strict().DecodeString(signature); err != nil {
-		return "", nil, kind.Forged("the signature is not base64")
+	der, _ := base64.StdEncoding.DecodeString(w.Header.Get(signatureHeader))
+	hash := sha256.New()
+	hash.Write([]byte(w.Header.Get(timestampHeader)))
+	hash.Write(w.Body)
+	sum := hash.Sum(nil)
+	for _, key := range keys {
+		if ecdsa.VerifyASN1(key, sum, der) { // it refuses bytes after the signature; the SDK's helper does not
+			return none, nil
+		}
 	}
-	return timestamp, der, nil
+	return none, kind.Forged("the signature does not fit")
 }
 
 // parseKey reads the public key of a webhook as SendGrid shows it, base64 of a DER

@@ -17,10 +17,8 @@ import (
 // Call makes the request of a call with do, which sends it through the Client at most once, and returns what classify
 // says of its answer. It ends with ctx or after the provider's time-out.
 func (b *Base[K]) Call(
-	ctx context.Context,
-	c *models.Call,
-	do func(ctx context.Context) error,
-	classify func(c *models.Call, a transport.Answer, now time.Time) []models.Part,
+	ctx context.Context, c *models.Call, do func(ctx context.Context) error,
+	classify func(*models.Call, transport.Answer, time.Time) []models.Part,
 ) []models.Part {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
@@ -31,6 +29,26 @@ func (b *Base[K]) Call(
 	}
 	class, reason, text := x.NoAnswer(err)
 	return (&Answer{Call: c, Text: b.Words(text)}).Whole(class, reason)
+}
+
+// Request returns a request with JSON for a path of the API.
+func (b *Base[K]) Request(path string, body []byte) models.Request {
+	return models.Request{Method: http.MethodPost, URL: b.Root + path, ContentType: "application/json", Body: body}
+}
+
+// Deliver implements Send of models.Adapter for a kind without an SDK: it composes a call and posts it with a header.
+func (b *Base[K]) Deliver(
+	ctx context.Context, c *models.Call, compose func(*models.Call) (models.Request, []models.Part), h http.Header,
+	classify func(*models.Call, transport.Answer, time.Time) []models.Part,
+) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	r, refused := compose(c)
+	if refused != nil {
+		return refused
+	}
+	return b.Call(ctx, c, func(ctx context.Context) error { return b.Post(ctx, &r, h) }, classify)
 }
 
 // Post sends a composed request with the API key and a header. Use it in Call.

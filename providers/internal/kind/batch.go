@@ -14,10 +14,17 @@ type Limits struct {
 	Request int
 }
 
+// A Mail is one of a call: to a recipient, or to all with it.
+type Mail struct {
+	*models.Call
+	To *models.CallRecipient
+	message.Rendered
+}
+
 // Batch returns the body of a call with a JSON object for each mail, as write makes it, or the parts of a call that
 // cannot be made. The same call always has the same bytes.
 func Batch(
-	c *models.Call, most Limits, write func(w *Writer, r *models.CallRecipient, m *message.Rendered),
+	c *models.Call, most Limits, write func(w *Writer, m *Mail),
 ) ([]byte, []models.Part) {
 	larger := fmt.Sprintf(" would be larger than the %d MB that %s takes", most.Mail/1e6, most.Title)
 	if c.Content.Size() > int64(most.Mail) {
@@ -35,7 +42,7 @@ func Batch(
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		write(w.Begin('{'), r, &m)
+		write(w.Begin('{'), &Mail{c, r, m})
 		w.End('}')
 		switch {
 		case len(w)-start > most.Mail:

@@ -3,6 +3,7 @@
 package kind
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -35,6 +36,10 @@ type Spec[K any] struct {
 	Domain     bool                  // it needs the setting domain
 	Key        func(text string) (K, error)
 	Authorize  func(h http.Header, key string) // adds the API key to a request
+
+	// Header verifies what the header of a webhook shows, and Verify the rest. Either may be nil.
+	Header func(keys []K, w *models.Webhook) error
+	Verify func(ctx context.Context, keys []K, w *models.Webhook) (models.Verified, error)
 }
 
 // Check returns all mistakes in the settings. Their texts have no secrets.
@@ -66,6 +71,7 @@ func Bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 type Base[K any] struct {
 	*Spec[K]
 	Root    string // URL of the API, without a slash at its end
+	Sender  string // domain, if the kind needs one
 	Timeout time.Duration
 	Client  *transport.Client
 	keys    atomic.Pointer[Keys[K]]
@@ -78,13 +84,28 @@ type Keys[K any] struct {
 	before  string // the API key that calls in flight may have; "" at first
 }
 
-// Open makes the base usable. The error names all mistakes in the settings.
+// New returns the constructor of the adapters of a kind. Its error names all mistakes in the settings.
+func New[K, A any, P interface {
+	*A
+	Open(s *Spec[K], o settings.Settings) error
+}](s *Spec[K]) func(o settings.Settings) (P, error) {
+	return func(o settings.Settings) (P, error) {
+		p := P(new(A))
+		if err := p.Open(s, o); err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
+}
+
+// Open makes the base usable.
 func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 	if err := errors.Join(spec.Check(s)...); err != nil {
 		return err
 	}
 	s = s.WithDefaults()
-	b.Spec, b.Root, b.Timeout, b.Client = spec, spec.URL, s.Timeout, transport.NewClient(s.MaxConns)
+	b.Spec, b.Root, b.Sender = spec, spec.URL, s.Domain
+	b.Timeout, b.Client = s.Timeout, transport.NewClient(s.MaxConns)
 	if s.BaseURL != "" {
 		b.Root, _ = settings.Base(s.BaseURL)
 	}
@@ -128,13 +149,24 @@ func (b *Base[K]) MaxWebhook() int64 { return b.Webhook }
 // WebhookMethods implements models.Adapter: only POST.
 func (b *Base[K]) WebhookMethods() []string { return nil }
 
-// VerifyHeader implements models.Adapter for a kind whose header shows nothing. It refuses all webhooks of a provider
-// without a key, which are repeated until it has one.
-func (b *Base[K]) VerifyHeader(*models.Webhook) error {
-	if len(b.Keys().Webhook) == 0 {
+// VerifyHeader implements models.Adapter. Webhooks of a provider without a key are repeated until it has one.
+func (b *Base[K]) VerifyHeader(w *models.Webhook) error {
+	keys := b.Keys().Webhook
+	switch {
+	case len(keys) == 0:
 		return Refuse(http.StatusServiceUnavailable, "not_configured", "this provider has no webhook key")
+	case b.Header == nil:
+		return nil
 	}
-	return nil
+	return b.Header(keys, w)
+}
+
+// Verify implements models.Adapter.
+func (b *Base[K]) Verify(ctx context.Context, w *models.Webhook) (v models.Verified, err error) {
+	if err := b.VerifyHeader(w); err != nil || b.Spec.Verify == nil {
+		return v, err
+	}
+	return b.Spec.Verify(ctx, b.Keys().Webhook, w)
 }
 
 // Lists implements models.ProviderLists.

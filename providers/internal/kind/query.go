@@ -74,37 +74,57 @@ func (b *Base[K]) BadKey(a *inspect.Account, err error, todo string) error {
 	return nil
 }
 
-// Page returns a page of a suppression list. Each item is read as far as its types fit. An item of which entries
-// returns nothing is counted as skipped.
-func Page[T any](items []json.RawMessage, entries func(item *T) []models.Listed) (page models.ListPage) {
+// ReadList returns a page of a suppression list. read returns its items, each of which is read as far as its types fit,
+// and the cursor of the next page. An item of which entries returns nothing is counted as skipped.
+func ReadList[K, T any](
+	b *Base[K], name string, read func() (items []json.RawMessage, next string, err error),
+	entries func(list models.ProviderList, item *T) []models.Listed,
+) (page models.ListPage, err error) {
+	var items []json.RawMessage
+	list, err := b.List(name)
+	if err == nil {
+		items, page.Next, err = read()
+	}
 	for _, raw := range items {
 		var item T
 		parse.Into(raw, &item)
-		found := entries(&item)
+		found := entries(list, &item)
 		page.Entries = append(page.Entries, found...)
 		if len(found) == 0 {
 			page.Skipped++
 		}
 	}
-	return page
+	return page, listError(name, err)
 }
 
-// ListError returns the error of a request for a list.
-func ListError(list string, err error) error {
+// Entry returns an entry of a list, or none if it has no address or no time.
+func Entry(email, at parse.Str, reason models.SuppressionReason, text parse.Str) []models.Listed {
+	t, ok := parse.Time(at)
+	if !ok || email == "" {
+		return nil
+	}
+	return []models.Listed{{Email: string(email), Reason: reason, Text: parse.Text(string(text)), At: t}}
+}
+
+// listError returns the error of a request for a list.
+func listError(list string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, models.ErrNoLookup) {
-		return fmt.Errorf("list %s: %w: %w", list, models.ErrNoLists, err)
+		err = fmt.Errorf("%w: %w", models.ErrNoLists, err)
 	}
 	return fmt.Errorf("list %s: %w", list, err)
 }
 
 // Remove removes an address from a list by a request. It is no error if the list does not have it.
 func (b *Base[K]) Remove(ctx context.Context, list, method, path string, in, out any) error {
-	err := b.Ask(ctx, method, path, in, out)
+	_, err := b.List(list)
+	if err == nil {
+		err = b.Ask(ctx, method, path, in, out)
+	}
 	if status, _ := Status(err); status == http.StatusNotFound {
 		return nil
 	}
-	return ListError(list, err)
+	return listError(list, err)
 }

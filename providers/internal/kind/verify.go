@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -43,7 +44,7 @@ func Signed(keys [][]byte, mac []byte, parts ...string) bool {
 func SvixKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, "whsec_"))
 	if err != nil || len(key) < 16 {
-		return nil, errors.New("it is not whsec_ and base64; copy the signing secret that is shown for the webhook")
+		return nil, errors.New("it is not whsec_ and base64; copy what the provider shows for the webhook")
 	}
 	return key, nil
 }
@@ -51,32 +52,20 @@ func SvixKey(text string) ([]byte, error) {
 // maxSvix bounds the signatures in a header. One has 47 characters, and there is one for each secret.
 const maxSvix = 1024
 
-// svixHeader checks what the header alone shows, and returns its parts.
-func svixHeader(w *models.Webhook) (id, timestamp, signatures string, err error) {
-	id, timestamp, signatures = w.Header.Get("Svix-Id"), w.Header.Get("Svix-Timestamp"), w.Header.Get("Svix-Signature")
-	switch {
-	case id == "" || timestamp == "" || signatures == "":
-		return "", "", "", Forged("the post is not signed")
-	case len(id) > 256 || len(signatures) > maxSvix || strings.Contains(id, "."):
-		return "", "", "", Forged("the signature cannot be read")
-	}
-	return id, timestamp, signatures, parse.Fresh(timestamp, w.At)
-}
-
 // SvixHeader refuses a webhook whose header shows that Svix would.
-func SvixHeader(w *models.Webhook) error {
-	_, _, _, err := svixHeader(w)
-	return err
+func SvixHeader(_ [][]byte, w *models.Webhook) error {
+	id, signatures := w.Header.Get("Svix-Id"), w.Header.Get("Svix-Signature")
+	if id == "" || len(id) > 256 || strings.Contains(id, ".") || signatures == "" || len(signatures) > maxSvix {
+		return Forged("the post is not signed")
+	}
+	return parse.Fresh(w.Header.Get("Svix-Timestamp"), w.At)
 }
 
 // Svix verifies a webhook that is signed as Svix does it: HMAC-SHA256 over id, timestamp and body. Each repeat is
 // signed anew, with its id.
-func Svix(keys [][]byte, w *models.Webhook) (v models.Verified, err error) {
-	id, timestamp, signatures, err := svixHeader(w)
-	if err != nil {
-		return v, err
-	}
-	for one := range strings.SplitSeq(signatures, " ") {
+func Svix(_ context.Context, keys [][]byte, w *models.Webhook) (v models.Verified, err error) {
+	id, timestamp := w.Header.Get("Svix-Id"), w.Header.Get("Svix-Timestamp")
+	for one := range strings.SplitSeq(w.Header.Get("Svix-Signature"), " ") {
 		text, ok := strings.CutPrefix(one, "v1,")
 		mac, err := base64.StdEncoding.Strict().DecodeString(text)
 		if ok && err == nil && Signed(keys, mac, id, ".", timestamp, ".", string(w.Body)) {

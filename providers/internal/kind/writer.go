@@ -38,6 +38,14 @@ func (w *Writer) Key(name string) *Writer {
 // Field writes a member that is a string.
 func (w *Writer) Field(name, value string) *Writer { return w.Key(name).String(value) }
 
+// Optional writes a member that is a string, unless that is empty.
+func (w *Writer) Optional(name, value string) *Writer {
+	if value == "" {
+		return w
+	}
+	return w.Field(name, value)
+}
+
 // Bool writes a member that is true or false.
 func (w *Writer) Bool(name string, value bool) *Writer {
 	w.Key(name)

@@ -1,0 +1,204 @@
+package postmark
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kind"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+)
+
+// lists are the suppressions by their reason.
+var lists = []models.ProviderList{
+	{Name: "HardBounce", Reason: models.HardBounce},
+	{Name: "SpamComplaint", Reason: models.Complaint},
+	{Name: "ManualSuppression", Reason: models.Unsubscribe},
+}
+
+const suppressions = "/message-streams/" + stream + "/suppressions"
+
+// ReadList implements models.ProviderLists. A list has one page, and is selected by days.
+func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
+	type entry struct{ EmailAddress, Origin, CreatedAt parse.Str }
+	return kind.ReadList(&p.Base, q.List, func() ([]json.RawMessage, string, error) {
+		path := suppressions + "/dump?SuppressionReason=" + q.List
+		if !q.From.IsZero() {
+			path += "&fromdate=" + q.From.Add(-24*time.Hour).Format(time.DateOnly) // its days are those of another zone
+		}
+		var in struct{ Suppressions []json.RawMessage }
+		err := p.Ask(ctx, http.MethodGet, path, nil, &in)
+		return in.Suppressions, "", err
+	}, func(list models.ProviderList, e *entry) []models.Listed {
+		if list.Reason == models.Unsubscribe && e.Origin != "Recipient" {
+			list.Reason = "" // the customer added it by hand
+		}
+		return kind.Entry(e.EmailAddress, e.CreatedAt, list.Reason, "")
+	})
+}
+
+// Unlist implements models.ProviderLists. Complaints cannot be removed.
+func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
+	type entries struct {
+		Suppressions []struct{ EmailAddress, Status string }
+	}
+	in, out := entries{make([]struct{ EmailAddress, Status string }, 1)}, entries{}
+	in.Suppressions[0].EmailAddress = address
+	err := p.Remove(ctx, list, http.MethodPost, suppressions+"/delete", in, &out)
+	if err == nil && len(out.Suppressions) > 0 && out.Suppressions[0].Status == "Failed" {
+		return fmt.Errorf("list %s: Postmark does not remove the address", list)
+	}
+	return err
+}
+
+// LookupLag implements models.EventLookup. None is documented.
+func (p *Adapter) LookupLag() time.Duration { return 10 * time.Minute }
+
+// Repeats implements models.EventLookup: bounces are repeated for ten hours, all others after 1, 5 and 15 minutes.
+func (p *Adapter) Repeats() time.Duration { return 20 * time.Minute }
+
+// maxMessages is how many messages of a search Postmark shows.
+const maxMessages = 10_000
+
+// LookUp implements models.EventLookup. It searches the messages that were sent in the time of the query, and reads the
+// events of those that are wanted.
+func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
+	to := q.To
+	if !q.SentBy.IsZero() {
+		to = q.SentBy
+	}
+	// The times are those of the US East Coast, which is five hours behind UTC, or four in summer.
+	const layout = "2006-01-02T15:04:05"
+	form := url.Values{"count": {"500"}, "fromdate": {q.From.UTC().Add(-5 * time.Hour).Format(layout)},
+		"todate": {to.UTC().Add(-4*time.Hour + time.Second).Format(layout)}}
+	if q.Recipient != "" {
+		form.Set("recipient", q.Recipient)
+	}
+	for offset := 0; offset < maxMessages; offset += 500 {
+		form.Set("offset", strconv.Itoa(offset))
+		var page struct{ Messages []sent }
+		if err := p.Ask(ctx, http.MethodGet, "/messages/outbound?"+form.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for i := range page.Messages {
+			m := &page.Messages[i]
+			var own metadata
+			parse.Into(m.Metadata, &own)
+			log, _, why := parse.Ours(own.Log, own.Attempt)
+			if why != "" || q.Wants != nil && !q.Wants(log.ChunkID()) {
+				continue
+			}
+			if err := p.readMessage(ctx, m, post); err != nil {
+				return err
+			}
+		}
+		if len(page.Messages) < 500 {
+			return nil
+		}
+	}
+	return fmt.Errorf("look up events: %w: more than %d messages", models.ErrPartialLogs, maxMessages)
+}
+
+// A sent is a message of a search.
+type sent struct {
+	MessageID parse.Str
+	Metadata  json.RawMessage
+}
+
+// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so that it is read.
+func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
+	var in struct {
+		MessageEvents []struct {
+			Recipient, Type, ReceivedAt json.RawMessage
+			Details                     struct{ DeliveryMessage, BounceID, Link parse.Str }
+		}
+	}
+	path := "/messages/outbound/" + url.PathEscape(string(m.MessageID)) + "/details"
+	if err := p.Ask(ctx, http.MethodGet, path, nil, &in); err != nil {
+		return err
+	}
+	for _, e := range in.MessageEvents {
+		out := map[string]any{"Recipient": e.Recipient, "Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
+		record := map[string]string{`"Delivered"`: "Delivery", `"Transient"`: "Bounce", `"Bounced"`: "Bounce",
+			`"Opened"`: "Open", `"LinkClicked"`: "Click"}[string(e.Type)]
+		if record == "" {
+			continue
+		}
+		out["ReceivedAt"], out["Type"] = e.ReceivedAt, e.Type
+		if string(e.Type) == `"Bounced"` {
+			bounce := map[string]json.RawMessage{}
+			path := "/bounces/" + url.PathEscape(string(e.Details.BounceID))
+			if err := p.Ask(ctx, http.MethodGet, path, nil, &bounce); err != nil {
+				return err
+			}
+			for name, value := range bounce {
+				out[name] = value
+			}
+		}
+		out["RecordType"], out["MessageID"], out["Metadata"] = record, m.MessageID, m.Metadata
+		body, err := kind.JSON(out)
+		if err == nil {
+			err = post(body)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Inspect implements inspect.Inspector. It reads the server and the webhooks of the stream. A token of a server may not
+// list the domains of the account.
+func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Account, err error) {
+	var server struct{ Name, DeliveryType string }
+	if err := p.Ask(ctx, http.MethodGet, "/server", nil, &server); err != nil {
+		return a, p.BadKey(&a, err, "Copy the token of a server at Postmark (API Tokens), and set it as api_key.")
+	}
+	a.Check("key", "may send mail as the server "+server.Name, server.DeliveryType != "Sandbox",
+		"is of a sandbox server, which delivers nothing", "Use the token of a live server.")
+	if webhookURL == "" {
+		return a, nil
+	}
+	var in struct {
+		Webhooks []struct {
+			URL         string                     `json:"Url"`
+			HTTPAuth    *struct{ Username string } `json:"HttpAuth"`
+			HTTPHeaders []json.RawMessage          `json:"HttpHeaders"`
+			Triggers    map[string]struct{ Enabled bool }
+		}
+	}
+	if err := p.Ask(ctx, http.MethodGet, "/webhooks?MessageStream="+stream, nil, &in); err != nil {
+		return a, err
+	}
+	on, secret := map[string]bool{}, false
+	for _, w := range in.Webhooks {
+		address, credentials := w.URL, false // which may have the secret
+		if scheme, rest, ok := strings.Cut(w.URL, "://"); ok {
+			if _, host, ok := strings.Cut(rest, "@"); ok {
+				address, credentials = scheme+"://"+host, true
+			}
+		}
+		if address != webhookURL {
+			continue
+		}
+		secret = secret || credentials || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
+		for name, t := range w.Triggers {
+			on[name] = on[name] || t.Enabled
+		}
+	}
+	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+		"Add a webhook at Postmark (Servers → Webhooks) with the URL "+webhookURL+" and these events.",
+		func(name string) bool { return on[name] })
+	if len(on) > 0 {
+		a.Check("webhooks", "have a user name or a header of their own", secret, "have no secret, so that all are refused",
+			"Set basic auth of the webhook to what webhook_key has.")
+	}
+	return a, nil
+}
