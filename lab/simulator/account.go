@@ -22,7 +22,7 @@ const (
 )
 
 // providers holds the constructor of each kind.
-var providers = map[Kind]func(provider.Account) (provider.Provider, error){
+var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
 	SendGrid: sendgrid.New,
 	Mailgun:  mailgun.New,
 }
@@ -46,12 +46,7 @@ type account struct {
 	s        *Simulator
 	name     string
 	kind     string
-	key      string
-	ids      provider.IDs
-	provider provider.Provider
-	about    provider.Description
-	webhooks *provider.Webhooks
-	lists    *provider.Lists
+	provider *provider.Provider
 	outbox   *outbox
 
 	latency atomic.Int64
@@ -97,27 +92,19 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	if err := provider.CheckURL(c.WebhookURL); err != nil {
 		return nil, err
 	}
-	a := &account{
-		s:        s,
-		name:     c.Name,
-		kind:     c.Kind,
-		key:      c.Key,
-		ids:      provider.NewIDs(s.seed, c.Name),
-		webhooks: provider.NewWebhooks(c.WebhookURL),
-		lists:    provider.NewLists(),
-		calls:    callLog{size: s.opts.CallLogSize},
-	}
+	a := &account{s: s, name: c.Name, kind: c.Kind, calls: callLog{size: s.opts.CallLogSize}}
 	a.latency.Store(int64(s.opts.Latency))
 	a.tally.Store(newTally())
 	var err error
-	a.provider, err = open(provider.Account{
+	a.provider, err = open(&provider.Account{
 		Name:       c.Name,
 		Key:        c.Key,
 		Domain:     c.Domain,
 		SigningKey: c.SigningKey,
-		IDs:        a.ids,
-		Webhooks:   a.webhooks,
-		Lists:      a.lists,
+		IDs:        provider.NewIDs(s.seed, c.Name),
+		Webhooks:   provider.NewWebhooks(c.WebhookURL),
+		Lists:      provider.NewLists(),
+		Keys:       &provider.Keys{},
 		Options: provider.Options{
 			LookupLag:         s.opts.LookupLag,
 			LookupWindow:      s.opts.LookupWindow,
@@ -135,7 +122,6 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.about = a.provider.Describe()
 	a.outbox = newOutbox(a)
 	return a, nil
 }
@@ -147,10 +133,10 @@ func (s *Simulator) Accounts() []Account {
 		list = append(list, Account{
 			Name:       a.name,
 			Kind:       a.kind,
-			Key:        a.key,
-			Domain:     a.about.Domain,
-			WebhookURL: a.webhooks.URL(),
-			SigningKey: a.about.SigningKey,
+			Key:        a.provider.Key,
+			Domain:     a.provider.Domain,
+			WebhookURL: a.provider.Webhooks.URL(),
+			SigningKey: a.provider.SigningKey,
 		})
 	}
 	return list
@@ -161,7 +147,7 @@ func (s *Simulator) Accounts() []Account {
 // accounts.
 func (s *Simulator) PublicKey(account string) string {
 	if a := s.account(account); a != nil {
-		return a.about.PublicKey
+		return a.provider.PublicKey
 	}
 	return ""
 }
@@ -178,7 +164,7 @@ func (s *Simulator) SetWebhookURL(account, url string) {
 		s.log.Error("simulator: webhook URL not set", "account", account, "err", err)
 		return
 	}
-	a.webhooks.SetURL(url)
+	a.provider.Webhooks.SetURL(url)
 }
 
 // SetLatency replaces Options.Latency for the account, or for all if the name is

@@ -196,7 +196,7 @@ func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
 	for _, a := range s.accountList() {
-		url, latency := a.webhooks.URL(), Duration(a.latency.Load())
+		url, latency := a.provider.Webhooks.URL(), Duration(a.latency.Load())
 		list = append(list, Settings{a.name, &url, &latency, &delay})
 	}
 	return list

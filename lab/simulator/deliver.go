@@ -101,7 +101,7 @@ func (ob *outbox) deliver(p post) {
 	n := int64(p.events()) - int64(p.muted)
 	switch {
 	case sent == 0:
-	case ob.a.provider.Acknowledged(status):
+	case ob.a.provider.Hooks.Acknowledged(status):
 		count(func(t *tally) { t.ok.Add(n) })
 	case ob.retry(&p, status):
 		return
@@ -116,7 +116,7 @@ func (ob *outbox) deliver(p post) {
 func (ob *outbox) retry(p *post, status int) bool {
 	now := time.Now().UnixNano()
 	age := time.Duration(float64(now-p.Due) * ob.s.opts.TimeScale)
-	gap, ok := ob.a.provider.Retry(p.stage(), status, int(p.tries), age)
+	gap, ok := ob.a.provider.Hooks.Retry(p.stage(), status, int(p.tries), age)
 	if !ok {
 		return false
 	}
@@ -172,7 +172,7 @@ func (ob *outbox) send(p *post) (status, sent int) {
 	if r.sent == 0 {
 		return 0, 0
 	}
-	body, header, err := ob.a.provider.Sign(ob.toSign(p, r.body))
+	body, header, err := ob.a.provider.Hooks.Sign(ob.toSign(p, r.body))
 	if err != nil {
 		ob.s.log.Error("simulator: signing events", "account", ob.a.name, "err", err)
 		return 0, r.sent
@@ -191,8 +191,10 @@ func (ob *outbox) toSign(p *post, body []byte) provider.Post {
 	if p.repeat {
 		nonce |= 1 << 8
 	}
-	if p.signed == 0 || ob.s.opts.ResignRetries {
+	if p.signed == 0 || ob.s.opts.ResignRetries || ob.a.provider.Hooks.Resigns {
 		p.signed = time.Now().Unix()
+	}
+	if ob.s.opts.ResignRetries {
 		nonce |= uint64(p.tries) << 16
 	}
 	return provider.Post{
@@ -233,7 +235,7 @@ func (ob *outbox) render(p *post) (r rendering) {
 		if rest != nil {
 			return
 		}
-		write := ob.a.provider.Writer(&s.Event, int(p.tries))
+		write := s.stage().Hook.Writer(ob.a.provider.View(&s.Event, int(p.tries)))
 		quiet, late := s.quiet(), s.group().delay > 0 && !p.repeat
 		var done int32
 		s.each(func(c *message.Copy) bool {

@@ -20,7 +20,7 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 const maxPooled = 4 << 20
 
 // exchange serves one request to send mail: faults, checks, storing, answer.
-func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Endpoint) {
+func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Send) {
 	begun := time.Now()
 	call := Call{At: begun}
 	own, total := a.tally.Load(), a.s.total.Load()
@@ -37,7 +37,8 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.E
 		call.Fault = verdict.mode()
 		panic(http.ErrAbortHandler)
 	}
-	answer, verdict := a.take(r, e, &call)
+	answer, verdict, end := a.take(r, e, &call)
+	defer end()
 	if call.Stored {
 		own.accepted.Add(int64(call.Recipients))
 		total.accepted.Add(int64(call.Recipients))
@@ -54,16 +55,15 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.E
 	case ModeAcceptThenClose, ModeCloseUnread:
 		panic(http.ErrAbortHandler)
 	case ModeTruncate:
-		e.Dress(w.Header())
-		answer.Truncate(w)
+		a.provider.Truncate(w, answer)
 	}
 	call.Status = answer.Status
-	e.Dress(w.Header())
-	answer.Write(w)
+	a.provider.Write(w, answer)
 }
 
-// take reads the request, stores the mail if it is accepted, and fills in the call.
-func (a *account) take(r *http.Request, e *provider.Endpoint, call *Call) (provider.Answer, verdict) {
+// take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the exchange
+// has ended.
+func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
 	buf := bodies.Get().(*bytes.Buffer)
 	buf.Reset()
 	defer func() {
@@ -71,26 +71,38 @@ func (a *account) take(r *http.Request, e *provider.Endpoint, call *Call) (provi
 			bodies.Put(buf)
 		}
 	}()
-	req, problem, err := read(r, buf, e)
+	c, problem, err := a.read(r, buf, e)
 	call.Bytes = buf.Len()
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	}
-	recipients := req.Addresses()
+	recipients := c.Addresses()
 	call.Recipients = len(recipients)
-	verdict := a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
-	call.Fault = verdict.mode()
-	if !e.Authorized(r) {
-		problem = &e.Unauthorized
+	v = a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
+	call.Fault = v.mode()
+	var release func(*provider.Answer)
+	if status := a.provider.Unauthorized(r); status != 0 {
+		said := a.provider.Say(status)
+		problem = &said
+	} else {
+		var earlier *provider.Answer
+		earlier, release = a.provider.Keys.Begin(a.provider, r.Header.Get("Idempotency-Key"), buf.Bytes())
+		if earlier != nil {
+			problem = earlier
+		}
 	}
-	answer, stored := a.decide(req, problem, verdict, e)
-	call.Stored = stored
-	return answer, verdict
+	answer, stored := a.decide(c, problem, v)
+	call.Stored = stored != nil
+	return answer, v, func() {
+		if release != nil {
+			release(stored)
+		}
+	}
 }
 
 // read reads the whole body into buf and parses it. It fails only if the client
 // left.
-func read(r *http.Request, buf *bytes.Buffer, e *provider.Endpoint) (provider.Request, *provider.Answer, error) {
+func (a *account) read(r *http.Request, buf *bytes.Buffer, e *provider.Send) (*provider.Call, *provider.Answer, error) {
 	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
 		buf.Grow(int(n) + bytes.MinRead) // without MinRead, ReadFrom would grow it once more
 	}
@@ -114,16 +126,17 @@ func read(r *http.Request, buf *bytes.Buffer, e *provider.Endpoint) (provider.Re
 		// broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
 		req, _ := e.Parse(r, nil)
-		return req, &e.TooLarge, nil
+		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
+		return req, &problem, nil
 	}
 	req, problem := e.Parse(r, buf.Bytes())
 	return req, problem, nil
 }
 
-// decide returns the answer. It stores the mail if it is accepted.
-func (a *account) decide(
-	req provider.Request, problem *provider.Answer, v verdict, e *provider.Endpoint,
-) (answer provider.Answer, stored bool) {
+// decide returns the answer. It stores the mail if it is accepted; stored is what the provider says of it then.
+func (a *account) decide(c *provider.Call, problem *provider.Answer, v verdict) (
+	answer provider.Answer, stored *provider.Answer,
+) {
 	f := v.answer
 	refused := func(addr string) bool { return message.OutcomeOf(addr, a.name) == message.Refused }
 	if f != nil && f.Mode == ModeRefuse {
@@ -131,49 +144,53 @@ func (a *account) decide(
 		f = nil
 	}
 	if problem == nil {
-		problem = req.Refuse(refused)
+		problem = c.Refuse(refused)
 	}
-	if f != nil && f.class == classAnswer {
-		if f.Store && problem == nil && !req.Dry() {
-			a.accept(req, v.mail)
-			stored = true
-		}
-		return f.answer(a.provider), stored
+	if problem == nil {
+		problem = c.Dry
+	}
+	instead := f != nil && f.class == classAnswer
+	if problem == nil && (!instead || f.Store) {
+		answer = c.Accept(a.accept(c.Batches(a.s.opts.KeepContent), v.mail))
+		stored = &answer
 	}
 	switch {
+	case instead:
+		return f.answer(a.provider), stored
 	case problem != nil:
-		return *problem, false
-	case req.Dry():
-		return e.DryAnswer, false
+		return *problem, nil
 	}
-	return a.provider.Accepted(a.accept(req, v.mail)), true
+	return answer, stored
 }
 
 // accept stores the mail and schedules its events.
-func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
-	b := &stored{Batch: req.Batch(a.s.opts.KeepContent), account: a}
-	b.Identify(a.s.opts.RecipientKey)
-	now := time.Now()
-	for i := range b.Copies {
-		c := &b.Copies[i]
-		c.Outcome = message.OutcomeOf(c.Address, a.name)
-		var g group
-		if len(faults) > 0 {
-			c.Outcome, g = treat(c.Address, c.Outcome, faults)
-			b.groups, c.Group = addGroup(b.groups, g)
+func (a *account) accept(list []*message.Batch, faults []*fault) []*message.Batch {
+	for i, batch := range list {
+		b := &stored{Batch: *batch, account: a}
+		list[i] = &b.Batch
+		b.Identify(a.s.opts.RecipientKey)
+		now := time.Now()
+		for i := range b.Copies {
+			c := &b.Copies[i]
+			c.Outcome = message.OutcomeOf(c.Address, a.name)
+			var g group
+			if len(faults) > 0 {
+				c.Outcome, g = treat(c.Address, c.Outcome, faults)
+				b.groups, c.Group = addGroup(b.groups, g)
+			}
+			if dropped, ok := a.provider.Lists.Drops(c.Address, now); ok {
+				c.Outcome = dropped
+			} else if a.s.opts.Suppress && g.park == nil {
+				a.list(c.Address, c.Outcome, now.Add(g.delay))
+			}
 		}
-		if dropped, ok := a.lists.Drops(c.Address, now); ok {
-			c.Outcome = dropped
-		} else if a.s.opts.Suppress && g.park == nil {
-			a.list(c.Address, c.Outcome, now.Add(g.delay))
+		b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
+		if !b.Test {
+			a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
 		}
+		a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
 	}
-	b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
-	if !b.Test {
-		a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
-	}
-	a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
-	return &b.Batch
+	return list
 }
 
 // treat returns what the faults make of a copy with the given outcome.

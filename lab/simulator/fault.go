@@ -80,17 +80,12 @@ type fault struct {
 }
 
 // answer returns what the provider answers because of the fault.
-func (f *fault) answer(p provider.Provider) provider.Answer {
+func (f *fault) answer(p *provider.Provider) provider.Answer {
 	a := p.Refused(provider.Condition{Kind: f.condition, Status: f.Status, RetryAfter: f.RetryAfter})
 	if f.Body != "" {
 		a.Body = f.Body
 	}
-	header := maps.Clone(a.Header)
-	if header == nil {
-		header = map[string]string{}
-	}
-	maps.Copy(header, f.Header)
-	a.Header = header
+	maps.Copy(a.Header, f.Header)
 	return a
 }
 

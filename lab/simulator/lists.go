@@ -23,10 +23,9 @@ func (s *Simulator) Suppress(account string, e Suppressed) error {
 	if a == nil {
 		return fmt.Errorf("%w: %q", errNoAccount, account)
 	}
-	for _, l := range a.about.Listing {
-		if l.List == e.List {
-			l.Status, l.Text = e.Status, e.Text
-			a.lists.Put(provider.Listed{Address: e.Address, At: e.At, Listing: l})
+	for i := range a.provider.Suppress {
+		if l := &a.provider.Suppress[i]; l.Name == e.List {
+			a.provider.Lists.Put(provider.Listed{Address: e.Address, At: e.At, Status: e.Status, Text: e.Text, List: l})
 			return nil
 		}
 	}
@@ -36,8 +35,8 @@ func (s *Simulator) Suppress(account string, e Suppressed) error {
 // Suppressed returns the addresses on a suppression list of an account, in their order.
 func (s *Simulator) Suppressed(account, list string) (out []Suppressed) {
 	if a := s.account(account); a != nil {
-		for _, e := range a.lists.All(list, time.Now()) {
-			out = append(out, Suppressed{Address: e.Address, At: e.At, List: e.List, Status: e.Status, Text: e.Text})
+		for _, e := range a.provider.Lists.All(list, time.Now()) {
+			out = append(out, Suppressed{Address: e.Address, At: e.At, List: list, Status: e.Status, Text: e.Text})
 		}
 	}
 	return out
@@ -45,14 +44,11 @@ func (s *Simulator) Suppressed(account, list string) (out []Suppressed) {
 
 // list puts an address on the list that an outcome leads to, when its last event happens.
 func (a *account) list(addr string, o message.Outcome, accepted time.Time) {
-	l, ok := a.about.Listing[o]
+	e, ok := a.provider.Entry(o)
 	if !ok {
 		return
 	}
-	stages := a.about.Stages[o]
-	a.lists.Put(provider.Listed{
-		Address: addr,
-		At:      accepted.Add(a.s.scaled(stages[len(stages)-1].After)),
-		Listing: l,
-	})
+	stages := a.provider.Stages[o]
+	e.Address, e.At = addr, accepted.Add(a.s.scaled(stages[len(stages)-1].After))
+	a.provider.Lists.Put(e)
 }

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 // A scheduled event is a message.Event in an outbox. It represents up to a
@@ -17,8 +18,8 @@ type scheduled struct {
 	gen   uint32 // see outbox.gen
 }
 
-func (e *scheduled) stage() *message.Stage {
-	return &e.batch.account.about.Stages[e.Outcome][e.Stage]
+func (e *scheduled) stage() *provider.Stage {
+	return &e.batch.account.provider.Stages[e.Outcome][e.Stage]
 }
 
 // group returns what faults change for the copies of the event.

@@ -25,10 +25,10 @@
 // The package knows nothing of the product that it is used to test. It has no access
 // control on /control/: bind it to loopback.
 //
-// Each provider has a folder under internal, which holds what is its own: routes,
-// checks, texts, ids, events and the form of webhooks. Package internal/provider is
-// their contract with this package. To add a provider, implement its
-// Provider and add a line to the table in account.go.
+// Each provider has a folder under internal, which holds what is its own: tables of
+// routes, answers, events and suppression lists, and its checks. Package
+// internal/provider has what they share. To add a provider, add a folder and a line to
+// the table in account.go.
 package simulator
 
 import (
@@ -240,11 +240,15 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s: %q", errNoAccount, path[0]), http.StatusNotFound)
 		return
 	}
-	if e := a.provider.Endpoint(r, path[1:]); e != nil {
-		a.exchange(w, r, e)
-		return
+	route, status := a.provider.Find(r, path[1:])
+	switch {
+	case route == nil:
+		a.provider.Write(w, a.provider.Say(status))
+	case route.Send != nil:
+		a.exchange(w, r, route.Send)
+	default:
+		a.provider.Write(w, a.provider.Serve(r, route))
 	}
-	a.provider.Serve(w, r, path[1:])
 }
 
 func (s *Simulator) account(name string) *account {
@@ -334,7 +338,8 @@ func (s *Simulator) Reset() {
 	for _, a := range s.accountList() {
 		a.tally.Store(newTally())
 		a.calls.reset()
-		a.lists.Reset()
+		a.provider.Lists.Reset()
+		a.provider.Keys.Reset()
 		a.outbox.reset()
 	}
 }

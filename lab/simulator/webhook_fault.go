@@ -101,7 +101,7 @@ func (ob *outbox) planFault(p *post, f *fault) {
 }
 
 func (ob *outbox) shuffleSeed(parts ...uint64) uint64 {
-	return ob.a.ids.Mix(provider.ForShuffle, parts...)
+	return ob.a.provider.IDs.Mix(provider.ForShuffle, parts...)
 }
 
 // planSingle applies the faults in force to a post of one event. The event goes to

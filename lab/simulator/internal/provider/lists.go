@@ -10,19 +10,35 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
-// A Listing says on which suppression list an address is put, and with what.
-type Listing struct {
-	List   string          // in the provider's API
-	Drops  message.Outcome // of further mail to the address, the same for a list; Deliver: it is not dropped
-	Status string          // code of a bounce
-	Text   string          // of a bounce
+// A List is a suppression list of a kind of provider.
+type List struct {
+	Name  string            // in the provider's API
+	Drops message.Outcome   // of further mail to its addresses; Deliver: it is not dropped
+	Of    []message.Outcome // that put an address on it
+	// Status and Text say why. <code>, <enhanced> and <text> are those of the Reply.
+	Status, Text string
+	// Item returns an entry as the API shows it.
+	Item func(e Listed) any
 }
 
 // A Listed is an entry of a suppression list.
 type Listed struct {
-	Address string // in lower case
-	At      time.Time
-	Listing
+	Address      string // in lower case
+	At           time.Time
+	Status, Text string // of a bounce
+	*List
+}
+
+// Entry returns the entry that an outcome leads to, without address and time. ok is false if there is none.
+func (p *Provider) Entry(o message.Outcome) (e Listed, ok bool) {
+	for i := range p.Suppress {
+		if l := &p.Suppress[i]; slices.Contains(l.Of, o) {
+			stages := p.Stages[o]
+			r := replies[stages[len(stages)-1].Step]
+			return Listed{Status: r.fill(l.Status), Text: r.fill(l.Text), List: l}, true
+		}
+	}
+	return e, false
 }
 
 // Lists are the suppression lists of an account. They are safe for concurrent use. An entry
@@ -40,7 +56,7 @@ func (l *Lists) Put(e Listed) {
 	e.Address = strings.ToLower(e.Address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	same := func(o Listed) bool { return o.List == e.List }
+	same := func(o Listed) bool { return o.Name == e.Name }
 	if there := l.entries[e.Address]; !slices.ContainsFunc(there, same) {
 		l.entries[e.Address] = append(there, e)
 	}
@@ -52,20 +68,20 @@ func (l *Lists) Remove(list, address string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	there := l.entries[address]
-	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.List == list && !e.At.After(now) })
+	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.Name == list && !e.At.After(now) })
 	if l.entries[address] = left; len(left) == 0 {
 		delete(l.entries, address)
 	}
 	return len(left) < len(there)
 }
 
-// All returns the entries of a list in the order of their addresses.
+// All returns the entries of a list, in the order of their addresses.
 func (l *Lists) All(list string, now time.Time) (out []Listed) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, there := range l.entries {
 		for _, e := range there {
-			if e.List == list && !e.At.After(now) {
+			if e.Name == list && !e.At.After(now) {
 				out = append(out, e)
 			}
 		}
@@ -94,4 +110,19 @@ func (l *Lists) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries = map[string][]Listed{}
+}
+
+// Part returns at most limit elements of a list, without the first ones.
+func Part[T any](list []T, offset, limit int) []T {
+	list = list[min(offset, len(list)):]
+	return list[:min(limit, len(list))]
+}
+
+// Items returns entries as the API shows them.
+func Items(entries []Listed) []any {
+	out := make([]any, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Item(e))
+	}
+	return out
 }
