@@ -1,23 +1,17 @@
 package simulator
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"io"
 	"math"
 	"net/http"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
-
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooled is the capacity of the largest buffer that is kept for another call.
-const maxPooled = 4 << 20
 
 // exchange serves one request to send mail: faults, checks, storing, answer.
 func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Send) {
@@ -64,15 +58,9 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.S
 // take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the exchange
 // has ended.
 func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
-	buf := bodies.Get().(*bytes.Buffer)
-	buf.Reset()
-	defer func() {
-		if buf.Cap() <= maxPooled {
-			bodies.Put(buf)
-		}
-	}()
-	c, problem, err := a.read(r, buf, e)
-	call.Bytes = buf.Len()
+	var body strings.Builder
+	c, problem, err := a.read(r, &body, e)
+	call.Bytes = body.Len()
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	}
@@ -86,7 +74,7 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 		problem = &said
 	} else {
 		var earlier *provider.Answer
-		earlier, release = a.provider.Keys.Begin(a.provider, r.Header.Get("Idempotency-Key"), buf.Bytes())
+		earlier, release = a.provider.Keys.Begin(a.provider, r.Header.Get("Idempotency-Key"), body.String())
 		if earlier != nil {
 			problem = earlier
 		}
@@ -100,22 +88,21 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 	}
 }
 
-// read reads the whole body into buf and parses it. It fails only if the client
-// left.
-func (a *account) read(r *http.Request, buf *bytes.Buffer, e *provider.Send) (*provider.Call, *provider.Answer, error) {
+// read reads the whole body into buf and parses it. It fails only if the client left.
+func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer, error) {
 	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
-		buf.Grow(int(n) + bytes.MinRead) // without MinRead, ReadFrom would grow it once more
+		buf.Grow(int(n))
 	}
-	var body io.Reader = r.Body
+	body := io.Reader(r.Body)
 	if e.GZIP && r.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(r.Body)
 		if err != nil {
-			req, problem := e.Parse(r, nil)
-			return req, problem, nil //nolint:nilerr // the problem is the provider's answer to it
+			c, problem := e.Parse(r, "")
+			return c, problem, nil //nolint:nilerr // the problem is the provider's answer to it
 		}
 		body = unzip
 	}
-	n, err := buf.ReadFrom(io.LimitReader(body, int64(e.Limit)+1))
+	n, err := io.Copy(buf, io.LimitReader(body, int64(e.Limit)+1))
 	switch {
 	case err != nil && body != r.Body:
 		buf.Reset() // not gzip, whatever the header says
@@ -125,12 +112,12 @@ func (a *account) read(r *http.Request, buf *bytes.Buffer, e *provider.Send) (*p
 		// Read on for a while. If the server closed early, the client would see a
 		// broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
-		req, _ := e.Parse(r, nil)
+		c, _ := e.Parse(r, "")
 		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
-		return req, &problem, nil
+		return c, &problem, nil
 	}
-	req, problem := e.Parse(r, buf.Bytes())
-	return req, problem, nil
+	c, problem := e.Parse(r, buf.String())
+	return c, problem, nil
 }
 
 // decide returns the answer. It stores the mail if it is accepted; stored is what the provider says of it then.

@@ -32,6 +32,9 @@ var (
 	typePairs = reflect.TypeFor[Pairs]()
 )
 
+// sample is how many elements of a list are read before its length is estimated.
+const sample = 8
+
 func (r *reader) value(v reflect.Value) {
 	if r.peek() == 'n' {
 		r.skip()
@@ -69,7 +72,11 @@ func (r *reader) value(v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		r.value(v.Elem())
 	case reflect.Slice:
+		begin := r.pos
 		r.array(func() {
+			if v.Len() == sample { // elements of a long list are about equally long
+				v.Grow(sample * (len(r.text) - r.pos) / (r.pos - begin))
+			}
 			v.Grow(1)
 			v.SetLen(v.Len() + 1)
 			r.value(v.Index(v.Len() - 1))

@@ -42,16 +42,16 @@ type form struct {
 
 // parse reads and checks a call. The form is multipart or urlencoded. Without recipient-variables all recipients are
 // named in one message.
-func (g Mailgun) parse(r *http.Request, body []byte) (*provider.Call, *provider.Answer) {
+func (g Mailgun) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
 	f := &form{mime: strings.HasSuffix(r.URL.Path, ".mime"), head: &message.Batch{}}
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch kind {
 	case "multipart/form-data":
 		var ok bool
-		f.fields, ok = multipart.Fields(string(body), params["boundary"])
+		f.fields, ok = multipart.Fields(body, params["boundary"])
 		f.malformed = !ok
 	case "application/x-www-form-urlencoded":
-		values, err := url.ParseQuery(string(body))
+		values, err := url.ParseQuery(body)
 		f.malformed = err != nil
 		for name, list := range values {
 			for _, value := range list {

@@ -16,7 +16,10 @@ type Field struct {
 // Fields returns the fields of a form. ok is false if the body is malformed.
 func Fields(body, boundary string) (list []Field, ok bool) {
 	delimiter := "\r\n--" + boundary
-	_, rest, found := strings.Cut("\r\n"+body, delimiter) // the preamble is ignored
+	rest, found := strings.CutPrefix(body, delimiter[2:])
+	if !found {
+		_, rest, found = strings.Cut(body, delimiter) // the preamble is ignored
+	}
 	if !found || boundary == "" {
 		return nil, false
 	}

@@ -24,7 +24,7 @@ type keyed struct {
 
 // Begin returns the answer to a call with a key that another call had, or one that is not valid. Otherwise it returns
 // nil, and end must be called with the answer to the call, or nil if no mail was stored: the key is free then.
-func (k *Keys) Begin(p *Provider, key string, body []byte) (earlier *Answer, end func(*Answer)) {
+func (k *Keys) Begin(p *Provider, key, body string) (earlier *Answer, end func(*Answer)) {
 	end = func(*Answer) {}
 	refuse := func(kind ConditionKind) (*Answer, func(*Answer)) {
 		a := p.Refused(Condition{Kind: kind})
@@ -37,7 +37,7 @@ func (k *Keys) Begin(p *Provider, key string, body []byte) (earlier *Answer, end
 		return refuse(KeyInvalid)
 	}
 	now := time.Now()
-	c := &keyed{body: sha256.Sum256(body), ends: now.Add(p.Scale(p.KeyLifetime))}
+	c := &keyed{body: sha256.Sum256([]byte(body)), ends: now.Add(p.Scale(p.KeyLifetime))}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch before := k.calls[key]; {

@@ -19,7 +19,7 @@ type Send struct {
 	Limit int  // bytes of the body
 	GZIP  bool // the body may be compressed
 	// Parse reads a request. The Call is never nil. problem is the answer to a request that is not valid.
-	Parse func(r *http.Request, body []byte) (c *Call, problem *Answer)
+	Parse func(r *http.Request, body string) (c *Call, problem *Answer)
 }
 
 // Access says what a request needs besides a path.

@@ -69,7 +69,7 @@ func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 		"message.from", "Does not contain a valid address.")
 	l.add(d.ReplyTo != nil && len(d.ReplyToList) > 0, "reply_to", "message.reply_to",
 		"The reply_to and reply_to_list fields may not be used together.")
-	noSubject := func(p *person) bool { return p.Subject == "" }
+	noSubject := func(p person) bool { return p.Subject == "" }
 	l.add(d.Subject == "" && d.Template == "" && slices.ContainsFunc(d.People, noSubject), "subject", "message.subject",
 		subjectMissing)
 	l.content(d)
@@ -83,7 +83,7 @@ func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 // person adds the problems of a personalization.
 func (l *problems) person(d *document, c *provider.Call, i int, latest int64) {
 	const list, help = "personalizations", "message.personalizations."
-	p := d.People[i]
+	p := &d.People[i]
 	for k, a := range c.Mails[i].To {
 		at := provider.Place{Mail: i, To: k}
 		if !message.ValidAddress(a.Address) {

@@ -26,7 +26,7 @@ const (
 
 // A document is a mail/send body.
 type document struct {
-	People      []*person      `json:"personalizations"`
+	People      []person       `json:"personalizations"`
 	From        address        `json:"from"`
 	Subject     string         `json:"subject"`
 	Template    string         `json:"template_id"`
@@ -78,7 +78,7 @@ type attachment struct {
 
 // parse reads and checks a call. A value of the wrong type makes it invalid; SendGrid names neither field nor reason
 // then.
-func (g SendGrid) parse(r *http.Request, body []byte) (*provider.Call, *provider.Answer) {
+func (g SendGrid) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
 	var d document
 	c := &provider.Call{Content: d.content}
 	c.Accept = func(stored []*message.Batch) provider.Answer {
@@ -90,7 +90,7 @@ func (g SendGrid) parse(r *http.Request, body []byte) (*provider.Call, *provider
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != provider.TypeJSON {
 		return fail(statuses[http.StatusUnsupportedMediaType])
 	}
-	if !jsontext.Decode(string(body), &d) {
+	if !jsontext.Decode(body, &d) {
 		return fail(statuses[http.StatusBadRequest])
 	}
 	d.mails(c)
@@ -116,16 +116,14 @@ func (g SendGrid) parse(r *http.Request, body []byte) (*provider.Call, *provider
 func (d *document) mails(c *provider.Call) {
 	head := &message.Batch{From: d.From.Email, Subject: d.Subject, Tags: d.Categories, Shared: d.Args}
 	n := 0
-	for i, p := range d.People {
-		if p == nil {
-			d.People[i] = &person{}
-			continue
-		}
+	for i := range d.People {
+		p := &d.People[i]
 		n += len(p.To) + len(p.CC) + len(p.BCC)
 	}
 	c.Mails = make([]provider.Mail, len(d.People))
 	to := make([]provider.Recipient, 0, n)
-	for i, p := range d.People {
+	for i := range d.People {
+		p := &d.People[i]
 		first := len(to)
 		for flags, list := range [...][]address{0: p.To, message.CC: p.CC, message.BCC: p.BCC} {
 			for _, a := range list {
@@ -153,7 +151,7 @@ func invalidAddress(c *provider.Call, at provider.Place) problem {
 // content returns the content of a personalization. Substitutions are rendered into subject and content, not into
 // custom_args.
 func (d *document) content(mail, _ int) message.Content {
-	p := d.People[mail]
+	p := &d.People[mail]
 	subs := p.substitutions()
 	fill := func(text string) string {
 		// SendGrid replaces one substitution after the other.

@@ -168,8 +168,10 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		// same one.
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
 			timestamp := strconv.FormatInt(p.Time, 10)
-			hash := sha256.Sum256(append([]byte(timestamp), p.Body...))
-			signature, err := key.Sign(nil, hash[:], crypto.SHA256)
+			hash := sha256.New()
+			hash.Write([]byte(timestamp))
+			hash.Write(p.Body)
+			signature, err := key.Sign(nil, hash.Sum(nil), crypto.SHA256)
 			if err != nil {
 				return nil, nil, err
 			}
