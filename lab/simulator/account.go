@@ -8,7 +8,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 )
 
@@ -19,12 +21,16 @@ type Kind = string
 const (
 	SendGrid = "sendgrid"
 	Mailgun  = "mailgun"
+	Postmark = "postmark"
+	Resend   = "resend"
 )
 
 // providers holds the constructor of each kind.
 var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
 	SendGrid: sendgrid.New,
 	Mailgun:  mailgun.New,
+	Postmark: postmark.New,
+	Resend:   resend.New,
 }
 
 // An Account is a customer account at a simulated provider.
@@ -37,7 +43,9 @@ type Account struct {
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
 	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of
-	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey.
+	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey. Postmark:
+	// user:password, which webhooks carry; empty = none. Resend: whsec_ and base64; empty
+	// = AddAccount makes one.
 	SigningKey string `json:"signing_key,omitempty"`
 }
 

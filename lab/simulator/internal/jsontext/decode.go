@@ -73,6 +73,7 @@ func (r *reader) value(v reflect.Value) {
 		r.value(v.Elem())
 	case reflect.Slice:
 		begin := r.pos
+		v.SetLen(0)
 		r.array(func() {
 			if v.Len() == sample { // elements of a long list are about equally long
 				v.Grow(sample * (len(r.text) - r.pos) / (r.pos - begin))
@@ -130,4 +131,13 @@ func (object Raw) Member(name string) (text string, ok bool) {
 		}
 	})
 	return text, ok
+}
+
+// Strings returns the texts of a list, or the one text. ok is false if the value is neither.
+func (object Raw) Strings() (list []string, ok bool) {
+	text := ""
+	if Decode(string(object), &text) && text != "" {
+		return []string{text}, true
+	}
+	return list, object == "" || Decode(string(object), &list)
 }

@@ -171,7 +171,7 @@ func (f *form) check() provider.Answer {
 			from, f.head.Subject = m.Header.Get("From"), m.Header.Get("Subject")
 		}
 	}
-	sender, ok := splitAddresses(nil, from)
+	sender, ok := provider.Recipients(nil, from, 0)
 	valid := ok && len(sender) == 1 && message.ASCII(sender[0].Address[:strings.LastIndexByte(sender[0].Address, '@')])
 	if valid {
 		f.head.From = sender[0].Address
@@ -219,7 +219,7 @@ func (f *form) readAddresses() (n int, wrong string) {
 				continue
 			}
 			var ok bool
-			if list, ok = splitAddresses(list[:0], f.fields[i].Value); !ok && wrong == "" {
+			if list, ok = provider.Recipients(list[:0], f.fields[i].Value, flags); !ok && wrong == "" {
 				wrong = provider.Roles[flags]
 			}
 			n += len(list)
@@ -227,30 +227,12 @@ func (f *form) readAddresses() (n int, wrong string) {
 				key := strings.ToLower(r.Address)
 				if _, ok := f.index[key]; !ok {
 					f.index[key] = len(f.to)
-					r.Flags = flags
 					f.to = append(f.to, r)
 				}
 			}
 		}
 	}
 	return n, wrong
-}
-
-// splitAddresses appends the addresses of one address field: a bare address, one with a name, or several separated by
-// commas. It reports false if one of them is not valid.
-func splitAddresses(dst []provider.Recipient, field string) ([]provider.Recipient, bool) {
-	field = strings.TrimSpace(field)
-	if message.ValidAddress(field) {
-		return append(dst, provider.Recipient{Address: field}), true
-	}
-	list, err := mail.ParseAddressList(field)
-	for _, a := range list {
-		if !message.ValidAddress(a.Address) {
-			return dst, false
-		}
-		dst = append(dst, provider.Recipient{Address: a.Address, Name: a.Name})
-	}
-	return dst, err == nil
 }
 
 // readVariables finds the recipient-variables of each address. It reports false if they are no object of objects.

@@ -36,8 +36,8 @@ func JSON(status int, v any) Answer {
 	return Answer{Status: status, Type: TypeJSON, Body: string(body)}
 }
 
-// Page returns the answer of a proxy.
-func Page(status int, title string) Answer {
+// page returns the answer of a proxy.
+func page(status int, title string) Answer {
 	body := "<html><head><title>" + title + "</title></head><body><h1>" + title + "</h1></body></html>"
 	return Answer{Status: status, Type: TypeHTML, Body: body}
 }
@@ -46,6 +46,15 @@ func Page(status int, title string) Answer {
 var otherwise = map[ConditionKind]ConditionKind{
 	LookedUpTooOften: RateUntil, RateUntil: RateLimited, FullUntil: Full,
 }
+
+// usual are the answers of conditions and of statuses that most providers have in common.
+var (
+	usualConditions = map[ConditionKind]Answer{
+		HasStatus: {Type: TypeText, Body: "<status>"},
+		Garbage:   {Status: 200, Type: TypeHTML, Body: "<html><body>It works!</body></html>"},
+	}
+	usualStatuses = map[int]Answer{502: page(502, "502 Bad Gateway"), 504: page(504, "504 Gateway Time-out")}
+)
 
 // Refused returns the answer to a call under the condition.
 func (p *Provider) Refused(c Condition) Answer {
@@ -60,9 +69,14 @@ func (p *Provider) Refused(c Condition) Answer {
 	for ; !ok && otherwise[kind] != 0; a, ok = p.Conditions[kind] {
 		kind = otherwise[kind]
 	}
+	if !ok {
+		a = usualConditions[kind]
+	}
 	if kind == HasStatus {
 		a.Status = c.Status
 		if known, ok := p.Statuses[c.Status]; ok {
+			a = known
+		} else if known, ok := usualStatuses[c.Status]; ok {
 			a = known
 		}
 	}

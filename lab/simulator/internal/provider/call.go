@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"encoding/base64"
+	"net/mail"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -128,4 +130,46 @@ func cloned(list, before []message.Pair) []message.Pair {
 		list[i].Value = strings.Clone(p.Value)
 	}
 	return list
+}
+
+// Recipients appends the addresses of a field: a bare address, one with a name, or several separated by commas. It
+// reports false if one of them is not valid.
+func Recipients(dst []Recipient, field string, flags uint8) ([]Recipient, bool) {
+	field = strings.TrimSpace(field)
+	if message.ValidAddress(field) {
+		return append(dst, Recipient{Address: field, Flags: flags}), true
+	}
+	list, err := mail.ParseAddressList(field)
+	for _, a := range list {
+		if !message.ValidAddress(a.Address) {
+			return dst, false
+		}
+		dst = append(dst, Recipient{a.Address, a.Name, flags})
+	}
+	return dst, err == nil
+}
+
+// A File is an attachment whose content is base64.
+type File struct{ Name, Type, ContentID, Content string }
+
+// Attachment returns the file. ok is false if it has no name or its content is not base64.
+func (f File) Attachment() (a message.Attachment, ok bool) {
+	data, err := base64.StdEncoding.DecodeString(f.Content)
+	if err != nil || f.Content == "" || f.Name == "" {
+		return a, false
+	}
+	return message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(f.ContentID), data), true
+}
+
+// Map returns pairs as a map, or nil if there are none.
+func Map(lists ...[]message.Pair) (m map[string]string) {
+	for _, list := range lists {
+		for _, p := range list {
+			if m == nil {
+				m = map[string]string{}
+			}
+			m[strings.Clone(p.Key)] = strings.Clone(p.Value)
+		}
+	}
+	return m
 }

@@ -38,7 +38,12 @@ var shared = Holes{
 		"sent":   func(dst []byte, v *View) []byte { return v.Batch.Accepted().UTC().AppendFormat(dst, time.RFC3339) },
 		"from":   func(dst []byte, v *View) []byte { return Quote(dst, v.Batch.From) },
 		"tags":   AppendTags,
-		"id":     func(dst []byte, v *View) []byte { return append(dst, strings.Trim(v.ID, "<>")...) },
+		"stream": func(dst []byte, v *View) []byte { return Quote(dst, v.Batch.Stream) },
+		"tag":    func(dst []byte, v *View) []byte { return Quote(dst, strings.Join(v.Batch.Tags, " ")) },
+		"to": func(dst []byte, v *View) []byte {
+			return appendList(dst, v.Batch.Addresses(0))
+		},
+		"id": func(dst []byte, v *View) []byte { return append(dst, strings.Trim(v.ID, "<>")...) },
 	},
 	Copy: map[string]Hole{
 		"address":  func(dst []byte, v *View) []byte { return Quote(dst, v.Copy.Address) },
@@ -73,13 +78,15 @@ func appendMicros(dst []byte, t time.Time) []byte {
 }
 
 // AppendTags appends the tags of the mail as a list.
-func AppendTags(dst []byte, v *View) []byte {
+func AppendTags(dst []byte, v *View) []byte { return appendList(dst, v.Batch.Tags) }
+
+func appendList(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
-	for i, tag := range v.Batch.Tags {
+	for i, text := range list {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = Quote(dst, tag)
+		dst = Quote(dst, text)
 	}
 	return append(dst, ']')
 }

@@ -45,6 +45,15 @@ func (p *Provider) Logged(now time.Time, match func(*message.Batch) bool) (list 
 	return list
 }
 
+// Mail returns the batch with an id, if it has events.
+func (p *Provider) Mail(id string) (l Logged, ok bool) {
+	list := p.Logged(time.Now(), func(b *message.Batch) bool { return p.ID(b) == id })
+	if len(list) == 0 {
+		return l, false
+	}
+	return list[0], true
+}
+
 // Of returns the events of a copy, oldest first, and its status.
 func (l *Logged) Of(c *message.Copy) (events []View, status string) {
 	for _, e := range l.events {

@@ -65,7 +65,8 @@ type Word struct {
 // A Wording is how a kind of provider reports what happens to mail.
 type Wording struct {
 	Words map[Step]Word // a step without a word is not reported
-	// Hook and Log are forms of an event: in webhooks, and in look-ups. <event> and <fields> are those of the Word.
+	// Hook and Log are forms of an event: in webhooks, and in look-ups. <event>, <kind> and <fields> are those of
+	// the Word.
 	Hook, Log string
 	Holes     Holes
 	Retry     time.Duration   // after which deferred mail is delivered
@@ -153,7 +154,7 @@ func (w *Wording) add(list []Stage, m moment, attempt int, gap time.Duration) []
 	word.Kind = holes.Replace(word.Kind)
 	word.Fields = replies[m.step].fill(holes.Replace(word.Fields))
 	form := func(text string) Form {
-		text = strings.NewReplacer("<event>", word.Event, "<fields>", word.Fields).Replace(text)
+		text = strings.NewReplacer("<event>", word.Event, "<kind>", word.Kind, "<fields>", word.Fields).Replace(text)
 		return NewForm(text, w.Holes)
 	}
 	hook := w.Hook

@@ -52,9 +52,7 @@ var statuses = map[int]provider.Answer{
 	415: text(415, "Content-Type should be application/json."),
 	451: text(451, "unavailable for legal reasons"),
 	500: {Status: 500, Type: provider.TypeJSON, Body: `{"errors":[{"message":"Internal Server Error"}]}`},
-	502: provider.Page(502, "502 Bad Gateway"),
 	503: {Status: 503, Type: provider.TypeText, Body: "Service Unavailable"},
-	504: provider.Page(504, "504 Gateway Time-out"),
 }
 
 const (
@@ -66,7 +64,6 @@ const (
 
 // conditions are the answers under each condition.
 var conditions = map[provider.ConditionKind]provider.Answer{
-	provider.HasStatus:   {Type: provider.TypeText, Body: "<status>"},
 	provider.NoCredits:   text(401, "Maximum credits exceeded"),
 	provider.Full:        text(401, "Maximum credits exceeded"),
 	provider.Unverified:  errors(403, problem{badIdentity, "from", helpURL + "message.from"}),
@@ -74,7 +71,6 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.NotAllowed:  text(401, "Authenticated user is not authorized to send mail"),
 	provider.LargeBatch:  statuses[403],
 	provider.TooLarge:    statuses[413],
-	provider.Garbage:     {Status: 200, Type: provider.TypeHTML, Body: "<html><body>It works!</body></html>"},
 	provider.RateLimited: {Status: 429, Type: provider.TypeJSON, Body: tooMany},
 	provider.RateUntil: {Status: 429, Type: provider.TypeJSON, Body: tooMany, Header: map[string]string{
 		"X-RateLimit-Limit": "600", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "<reset>"}},
