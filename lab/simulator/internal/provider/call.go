@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"encoding/base64"
 	"net/mail"
 	"strings"
 
@@ -147,29 +146,4 @@ func Recipients(dst []Recipient, field string, flags uint8) ([]Recipient, bool) 
 		dst = append(dst, Recipient{a.Address, a.Name, flags})
 	}
 	return dst, err == nil
-}
-
-// A File is an attachment whose content is base64.
-type File struct{ Name, Type, ContentID, Content string }
-
-// Attachment returns the file. ok is false if it has no name or its content is not base64.
-func (f File) Attachment() (a message.Attachment, ok bool) {
-	data, err := base64.StdEncoding.DecodeString(f.Content)
-	if err != nil || f.Content == "" || f.Name == "" {
-		return a, false
-	}
-	return message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(f.ContentID), data), true
-}
-
-// Map returns pairs as a map, or nil if there are none.
-func Map(lists ...[]message.Pair) (m map[string]string) {
-	for _, list := range lists {
-		for _, p := range list {
-			if m == nil {
-				m = map[string]string{}
-			}
-			m[strings.Clone(p.Key)] = strings.Clone(p.Value)
-		}
-	}
-	return m
 }

@@ -126,11 +126,3 @@ func Items(entries []Listed) []any {
 	}
 	return out
 }
-
-// After returns at most limit elements behind the one with the id, and whether there are more.
-func After[T any](list []T, id string, limit int, of func(T) string) (page []T, more bool) {
-	if i := slices.IndexFunc(list, func(e T) bool { return of(e) == id }); id != "" {
-		list = list[i+1:]
-	}
-	return list[:min(limit, len(list))], len(list) > limit
-}

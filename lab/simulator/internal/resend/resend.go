@@ -185,15 +185,6 @@ func entryID(a *provider.Account, e provider.Listed) string {
 	return a.IDs.UUID(hash.Sum64())
 }
 
-// limit returns the entries of a page, or 0 if the request wants what no page has.
-func limit(r *http.Request) int {
-	n, err := strconv.Atoi(cmp.Or(r.FormValue("limit"), "20"))
-	if err != nil || n < 1 || n > maxPage {
-		return 0
-	}
-	return n
-}
-
 // show returns an email as look-ups have it.
 func (g Resend) show(l *provider.Logged) json.RawMessage {
 	c := &l.Copies[0]
@@ -206,26 +197,27 @@ func (g Resend) show(l *provider.Logged) json.RawMessage {
 func (g Resend) showEmails(r *http.Request) provider.Answer {
 	list := g.Logged(time.Now(), func(*message.Batch) bool { return true })
 	slices.Reverse(list)
-	n, id := limit(r), func(l provider.Logged) string { return g.ID(l.Batch) }
-	if before := r.FormValue("before"); before != "" {
-		slices.Reverse(list)
-		list, _ = provider.After(list, before, n, id)
-		slices.Reverse(list)
-	}
-	page, more := provider.After(list, r.FormValue("after"), n, id)
-	items := []any{}
-	for i := range page {
-		items = append(items, g.show(&page[i]))
-	}
-	return g.page(n, items, more)
+	return page(r, list, func(l provider.Logged) string { return g.ID(l.Batch) },
+		func(l provider.Logged) any { return g.show(&l) })
 }
 
 // page answers with a page of a list.
-func (g Resend) page(limit int, items []any, more bool) provider.Answer {
-	if limit == 0 {
+func page[T any](r *http.Request, list []T, id func(T) string, show func(T) any) provider.Answer {
+	q := r.URL.Query()
+	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "20"))
+	if err != nil || limit < 1 || limit > maxPage {
 		return fail(422, "validation_error", "The pagination limit must be a number between 1 and 100.")
 	}
-	return provider.JSON(200, map[string]any{"object": "list", "has_more": more, "data": items})
+	at := func(name string) int { return slices.IndexFunc(list, func(e T) bool { return id(e) == q.Get(name) }) }
+	if end := at("before"); end >= 0 {
+		list = list[max(0, end-limit):end]
+	}
+	list = list[at("after")+1:]
+	items := []any{}
+	for _, e := range provider.Part(list, 0, limit) {
+		items = append(items, show(e))
+	}
+	return provider.JSON(200, map[string]any{"object": "list", "has_more": len(list) > limit, "data": items})
 }
 
 func (g Resend) showEmail(r *http.Request) provider.Answer {
@@ -247,10 +239,8 @@ func (g Resend) entries(origin string) (list []provider.Listed) {
 }
 
 func (g Resend) showList(r *http.Request) provider.Answer {
-	n := limit(r)
-	page, more := provider.After(g.entries(r.FormValue("origin")), r.FormValue("after"), n,
-		func(e provider.Listed) string { return entryID(g.Account, e) })
-	return g.page(n, provider.Items(page), more)
+	return page(r, g.entries(r.URL.Query().Get("origin")), func(e provider.Listed) string { return entryID(g.Account, e) },
+		func(e provider.Listed) any { return e.Item(e) })
 }
 
 // unlist removes an entry, named by its id or its address.

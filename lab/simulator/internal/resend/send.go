@@ -1,7 +1,6 @@
 package resend
 
 import (
-	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -15,180 +14,113 @@ const (
 	maxBody  = 40 << 20
 	maxBatch = 100
 	maxTo    = 50
+	badTag   = provider.OwnFlaw
 )
 
 // An email is the body of POST /emails, and an element of that of POST /emails/batch.
 type email struct {
-	From    string         `json:"from"`
-	To      jsontext.Raw   `json:"to"`
-	CC      jsontext.Raw   `json:"cc"`
-	BCC     jsontext.Raw   `json:"bcc"`
-	ReplyTo jsontext.Raw   `json:"reply_to"`
-	Subject string         `json:"subject"`
-	HTML    string         `json:"html"`
-	Text    string         `json:"text"`
-	Headers jsontext.Pairs `json:"headers"`
-	Tags    []struct {
+	From     string          `json:"from"`
+	To       jsontext.Raw    `json:"to"`
+	CC       jsontext.Raw    `json:"cc"`
+	BCC      jsontext.Raw    `json:"bcc"`
+	ReplyTo  jsontext.Raw    `json:"reply_to"`
+	Subject  string          `json:"subject"`
+	HTML     string          `json:"html"`
+	Text     string          `json:"text"`
+	Headers  jsontext.Pairs  `json:"headers"`
+	Template *struct{}       `json:"template"`
+	Files    []provider.File `json:"attachments"`
+	Tags     []struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
 	} `json:"tags"`
-	Attachments []struct {
-		Filename    string `json:"filename"`
-		Content     string `json:"content"`
-		Path        string `json:"path"`
-		ContentType string `json:"content_type"`
-		ContentID   string `json:"content_id"`
-	} `json:"attachments"`
-	Template *struct {
-		ID string `json:"id"`
-	} `json:"template"`
 }
 
-// A problem is why an email is not sent.
-type problem struct{ name, text string }
+const badAddress = "Invalid `<field>` field. The email address needs to follow the `email@example.com` or " +
+	"`Name <email@example.com>` format."
 
-func (p problem) answer() *provider.Answer {
-	a := fail(http.StatusUnprocessableEntity, p.name, p.text)
-	return &a
-}
-
-// parse reads and checks a call. A batch is sent whole or not at all, unless its validation is permissive: then the
-// answer names the emails that are not sent.
-func (g Resend) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
-	batch := strings.HasSuffix(r.URL.Path, "/batch")
-	permissive := batch && r.Header.Get("x-batch-validation") == "permissive"
-	list := make([]email, 1)
-	c := &provider.Call{}
-	var ok bool
-	if batch {
-		ok = jsontext.Decode(body, &list)
-	} else {
-		ok = jsontext.Decode(body, &list[0])
-	}
-	if !ok {
-		a := fail(http.StatusBadRequest, "validation_error", "The request body is not valid JSON of the documented form.")
-		return c, &a
-	}
-	if len(list) == 0 || len(list) > maxBatch {
-		return c, problem{"validation_error", "The batch must have between 1 and 100 emails."}.answer()
-	}
-	c.Content = func(i, _ int) message.Content { return list[i].content() }
-	c.Mails = make([]provider.Mail, len(list))
-	failed := []any{}
-	refuse := func(i int, text string) {
-		c.Mails[i].Refused = true
-		failed = append(failed, map[string]any{"index": i, "message": text})
-	}
-	var first *provider.Answer
-	for i := range list {
-		p := list[i].read(&c.Mails[i], batch)
-		if p == (problem{}) {
-			continue
-		}
-		if first == nil {
-			first = p.answer()
-		}
-		refuse(i, p.text)
-	}
-	c.Invalid = func(places []provider.Place) *provider.Answer {
-		for _, at := range places {
-			if p := invalid(provider.Roles[c.Mails[at.Mail].To[at.To].Flags]); permissive {
-				refuse(at.Mail, p.text)
-			} else {
-				return p.answer()
-			}
-		}
-		return nil
-	}
-	c.Accept = func(stored []*message.Batch) provider.Answer {
-		ids := []any{}
-		for _, b := range stored {
-			ids = append(ids, map[string]any{"id": g.ID(b)})
-		}
-		switch {
-		case !batch:
-			return provider.JSON(http.StatusOK, ids[0])
-		case permissive:
-			return provider.JSON(http.StatusOK, map[string]any{"data": ids, "errors": failed})
-		}
-		return provider.JSON(http.StatusOK, map[string]any{"data": ids})
-	}
-	if permissive {
-		return c, nil
-	}
-	return c, first
-}
-
-func invalid(field string) problem {
-	return problem{"validation_error", fmt.Sprintf("Invalid `%s` field. The email address needs to follow the "+
-		"`email@example.com` or `Name <email@example.com>` format.", field)}
+// flaws has the name and the text of the error for each flaw.
+var flaws = map[provider.FlawKind][2]string{
+	provider.NoFrom:     {"missing_required_field", "Missing `from` field."},
+	provider.BadFrom:    {"invalid_from_address", strings.Replace(badAddress, "<field>", "from", 1)},
+	provider.BadAddress: {"validation_error", badAddress},
+	provider.NoTo:       {"missing_required_field", "Missing `to` field."},
+	provider.ManyTo:     {"validation_error", "An email may have up to 50 recipients."},
+	provider.NoSubject:  {"missing_required_field", "Missing `subject` field."},
+	provider.NoBody:     {"missing_required_field", "Missing `html` or `text` field."},
+	provider.BadFile:    {"invalid_attachment", "Attachment must have a `filename` and `content`."},
+	provider.TooBig:     {"validation_error", "The email is larger than 40MB."},
+	badTag:              {"validation_error", "Tags should only contain ASCII letters, numbers, underscores, or dashes."},
 }
 
 var tagText = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
-// read fills in the mail, and returns what is wrong with the email. In a batch, Resend drops attachments.
-func (e *email) read(m *provider.Mail, batch bool) problem {
-	m.Head = &message.Batch{Subject: e.Subject}
-	missing := func(field string) problem {
-		return problem{"missing_required_field", fmt.Sprintf("Missing `%s` field.", field)}
+// parse reads and checks a call. A batch is sent whole or not at all, unless its validation is permissive: then the
+// answer names the emails that are not sent. In a batch, Resend drops attachments.
+func (g Resend) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
+	batch := strings.HasSuffix(r.URL.Path, "/batch")
+	permissive := r.Header.Get("x-batch-validation") == "permissive"
+	refuse := func(status int, text string) (*provider.Call, *provider.Answer) {
+		a := fail(status, "validation_error", text)
+		return &provider.Call{}, &a
 	}
-	wrong := problem{}
-	for flags, field := range [...]jsontext.Raw{0: e.To, message.CC: e.CC, message.BCC: e.BCC} {
-		texts, ok := field.Strings()
-		for _, text := range texts {
-			before := len(m.To)
-			if m.To, _ = provider.Recipients(m.To, text, uint8(flags)); len(m.To) != before+1 {
-				ok = false
-			}
+	list := make([]email, 1)
+	if batch && !jsontext.Decode(body, &list) || !batch && !jsontext.Decode(body, &list[0]) {
+		return refuse(400, "The request body is not valid JSON of the documented form.")
+	}
+	if len(list) == 0 || len(list) > maxBatch {
+		return refuse(422, "The batch must have between 1 and 100 emails.")
+	}
+	l := provider.Letters{MaxTo: maxTo, MaxSize: maxBody, Subject: true, Whole: !permissive}
+	for _, e := range list {
+		to, ok1 := e.To.Strings()
+		cc, ok2 := e.CC.Strings()
+		bcc, ok3 := e.BCC.Strings()
+		replies, ok4 := e.ReplyTo.Strings()
+		if !ok1 || !ok2 || !ok3 || !ok4 {
+			return refuse(422, strings.Replace(badAddress, "<field>", "to", 1))
 		}
-		if !ok {
-			wrong = invalid(provider.Roles[uint8(flags)])
-		}
-	}
-	from, ok := provider.Recipients(nil, e.From, 0)
-	switch {
-	case e.From == "":
-		return missing("from")
-	case !ok || len(from) != 1:
-		return problem{"invalid_from_address", invalid("from").text}
-	case wrong != problem{}:
-		return wrong
-	case len(m.To) == 0 || m.To[0].Flags != 0:
-		return missing("to")
-	case len(m.To) > maxTo:
-		return problem{"validation_error", "An email may have up to 50 recipients."}
-	case e.Subject == "" && e.Template == nil:
-		return missing("subject")
-	case e.HTML == "" && e.Text == "" && e.Template == nil:
-		return missing("html` or `text")
-	}
-	m.Head.From = from[0].Address
-	for _, t := range e.Tags {
-		if !tagText.MatchString(t.Name) || !tagText.MatchString(t.Value) {
-			return problem{"validation_error", "Tags should only contain ASCII letters, numbers, underscores, or dashes."}
-		}
-		m.Metadata = append(m.Metadata, message.Pair{Key: t.Name, Value: t.Value})
-	}
-	for _, f := range e.Attachments {
-		file, ok := provider.File{Name: f.Filename, Type: f.ContentType, ContentID: f.ContentID, Content: f.Content}.Attachment()
-		if !ok && f.Path == "" {
-			return problem{"invalid_attachment", "Attachment must have either a `content` or `path`."}
+		letter := provider.Letter{From: e.From, To: [...][]string{to, cc, bcc}, ReplyTo: replies, Subject: e.Subject,
+			Text: e.Text, HTML: e.HTML, Headers: e.Headers, Template: e.Template != nil}
+		for _, t := range e.Tags {
+			letter.Metadata = append(letter.Metadata, message.Pair{Key: t.Name, Value: t.Value})
 		}
 		if !batch {
-			m.Head.Attachments = append(m.Head.Attachments, file)
+			letter.Files = e.Files
 		}
+		l.List = append(l.List, letter)
 	}
-	return problem{}
-}
-
-// content returns what the recipients read.
-func (e *email) content() message.Content {
-	c := message.Content{Subject: strings.Clone(e.Subject), Text: strings.Clone(e.Text), HTML: strings.Clone(e.HTML)}
-	replies, _ := e.ReplyTo.Strings()
-	headers := e.Headers
-	if len(replies) > 0 {
-		headers = append(headers, message.Pair{Key: "Reply-To", Value: strings.Join(replies, ", ")})
+	l.Check = func(_ int, m *provider.Mail) (f provider.Flaw) {
+		for _, t := range m.Metadata {
+			if !tagText.MatchString(t.Key) || !tagText.MatchString(t.Value) {
+				f.Kind = badTag
+			}
+		}
+		return f
 	}
-	c.Headers = provider.Map(headers)
-	return c
+	l.Answer = func(found []provider.Flaw, ids []string) provider.Answer {
+		data, wrong := []any{}, []any{}
+		for i, f := range found {
+			if f.Kind == 0 {
+				continue
+			}
+			says := strings.Replace(flaws[f.Kind][1], "<field>", f.Field, 1)
+			if ids == nil {
+				return fail(422, flaws[f.Kind][0], says)
+			}
+			wrong = append(wrong, map[string]any{"index": i, "message": says})
+		}
+		for _, id := range ids {
+			data = append(data, map[string]any{"id": id})
+		}
+		if !batch {
+			return provider.JSON(200, data[0])
+		}
+		out := map[string]any{"data": data}
+		if permissive {
+			out["errors"] = wrong
+		}
+		return provider.JSON(200, out)
+	}
+	return l.Call(g.Provider)
 }
