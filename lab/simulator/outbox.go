@@ -68,7 +68,7 @@ func (ob *outbox) schedule(b *stored, begin int64) {
 		group uint8
 	}
 	var fates []fate
-	copies := map[fate]int32{}
+	copies := map[fate]int{}
 	for _, c := range b.Copies {
 		f := fate{c.Outcome, c.Group}
 		if copies[f]++; copies[f] == 1 {
@@ -206,8 +206,8 @@ func (ob *outbox) happen(e *scheduled) {
 		ob.since = e.Due
 	}
 	e.gen = ob.gen
-	ob.open[e.gen] += int(e.left)
-	ob.waiting += int(e.left)
+	ob.open[e.gen] += e.left
+	ob.waiting += e.left
 	ob.ready = append(ob.ready, e)
 }
 
