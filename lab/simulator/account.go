@@ -185,8 +185,5 @@ func (s *Simulator) SetLatency(account string, d time.Duration) {
 	}
 }
 
-// count changes the counters of the account and those of all accounts.
-func (a *account) count(change func(*tally)) {
-	change(a.tally.Load())
-	change(a.s.total.Load())
-}
+// tallies returns the counters of the account and those of all accounts.
+func (a *account) tallies() tallies { return tallies{a.tally.Load(), a.s.total.Load()} }

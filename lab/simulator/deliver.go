@@ -79,11 +79,15 @@ func (ob *outbox) collect() (p post) {
 func (ob *outbox) deliver(p post) {
 	muted := p.muted
 	status, sent := ob.send(&p)
-	count := ob.a.count
-	if sent > 0 {
-		count(func(t *tally) { t.post(status, sent) })
-	}
-	count(func(t *tally) { t.muted.Add(int64(p.muted - muted)) })
+	count := ob.a.tallies().count
+	count(func(st *Stats) {
+		if sent > 0 {
+			st.Posts++
+			st.EventsSent += int64(sent)
+			st.PostsByStatus[status]++
+		}
+		st.EventsMuted += int64(p.muted - muted)
+	})
 	p.tries++
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -94,11 +98,11 @@ func (ob *outbox) deliver(p post) {
 	switch {
 	case sent == 0:
 	case ob.a.provider.Hooks.Acknowledged(status):
-		count(func(t *tally) { t.ok.Add(n) })
+		count(func(st *Stats) { st.EventsOK += n })
 	case ob.retry(&p, status):
 		return
 	default:
-		count(func(t *tally) { t.givenUp.Add(n) })
+		count(func(st *Stats) { st.EventsGivenUp += n })
 	}
 	for _, e := range p.items {
 		ob.close(e.gen)
@@ -175,7 +179,11 @@ func (ob *outbox) send(p *post) (status, sent int) {
 	}
 	status = ob.postJSON(urls[p.url], body, header)
 	if p.tries == 0 && r.faults != (faultCounts{}) {
-		ob.a.count(func(t *tally) { t.addFaults(r.faults) })
+		ob.a.tallies().count(func(st *Stats) {
+			st.EventsDoubled += r.faults.doubled
+			st.EventsOvertaken += r.faults.overtaken
+			st.EventsLate += r.faults.late
+		})
 	}
 	return status, r.sent
 }

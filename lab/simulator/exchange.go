@@ -17,14 +17,12 @@ import (
 func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Send) {
 	begun := time.Now()
 	call := Call{At: begun}
-	own, total := a.tally.Load(), a.s.total.Load()
-	own.enter()
-	total.enter()
+	counts := a.tallies()
+	counts.enter()
 	defer func() {
 		call.Took = time.Since(begun)
 		a.calls.add(call)
-		total.leave(call.Status)
-		own.leave(call.Status)
+		counts.leave(call.Status)
 	}()
 
 	if verdict := a.s.faults.judge(a.name, nil, classUnread); verdict.answer != nil {
@@ -33,17 +31,12 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.S
 	}
 	answer, verdict, end := a.take(r, e, &call)
 	defer end()
-	if call.Stored {
-		own.accepted.Add(int64(call.Recipients))
-		total.accepted.Add(int64(call.Recipients))
-	}
 	if !a.s.pause(r.Context(), time.Duration(a.latency.Load())+verdict.delay) {
 		panic(http.ErrAbortHandler)
 	}
 	switch verdict.mode() {
 	case ModeHang, ModeHangAfterBody:
-		own.hung.Add(1)
-		total.hung.Add(1)
+		counts.count(func(st *Stats) { st.Hung++ })
 		a.s.pause(r.Context(), math.MaxInt64)
 		panic(http.ErrAbortHandler)
 	case ModeAcceptThenClose, ModeCloseUnread:
@@ -172,8 +165,9 @@ func (a *account) accept(list []*message.Batch, faults []*fault) []*message.Batc
 			}
 		}
 		b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
+		a.tallies().count(func(st *Stats) { st.Accepted += int64(len(b.Copies)) })
 		if !b.Test {
-			a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
+			a.s.store.Load().add(b, a.tallies())
 		}
 		a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
 	}

@@ -12,7 +12,7 @@ const maxMixUp = 128
 
 // faultCounts counts the events of a post that a fault sent twice, out of order or
 // late.
-type faultCounts struct{ doubled, overtaken, late int }
+type faultCounts struct{ doubled, overtaken, late int64 }
 
 // An eventKey identifies an event of a copy.
 type eventKey struct {
