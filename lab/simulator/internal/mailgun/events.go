@@ -87,7 +87,7 @@ var wording = provider.Wording{
 	Log:    logged,
 	Holes:  holes,
 	Retry:  10 * time.Minute,
-	Expire: []time.Duration{10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour},
+	Expire: provider.Minutes(10, 15, 30, 60, 120, 240),
 	Words: map[provider.Step]provider.Word{
 		provider.Taken: engagement("accepted", `,"method":"HTTP","delivery-status":null`),
 		provider.Delivered: engagement("delivered", `,"delivery-status":{"code":250,"message":"OK","description":"",`+

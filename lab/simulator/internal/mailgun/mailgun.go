@@ -75,28 +75,23 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 		Header: map[string]string{"X-RateLimit-Reset": "<reset>"}},
 }
 
+const entry = `{"address":<address>,"created_at":"<date>"`
+
 // lists are the suppression lists. Mailgun lists no soft bounces.
 var lists = []provider.List{
 	{Name: "bounces", Drops: message.SuppressedBounce, Status: "<code>", Text: "<enhanced> <text>",
-		Of: []message.Outcome{message.HardBounce, message.Async, message.Invalid, message.SuppressedBounce},
-		Item: func(e provider.Listed) any {
-			return map[string]any{"address": e.Address, "created_at": date(e), "code": e.Status, "error": e.Text}
-		}},
-	{Name: "complaints", Drops: message.SuppressedSpam,
-		Of: []message.Outcome{message.SuppressedSpam, message.Complain}, Item: func(e provider.Listed) any {
-			return map[string]any{"address": e.Address, "created_at": date(e), "count": 1}
-		}},
-	{Name: "unsubscribes", Drops: message.SuppressedUnsub,
-		Of: []message.Outcome{message.SuppressedUnsub, message.Unsubscribe}, Item: func(e provider.Listed) any {
-			tags := strings.Fields(e.Text)
-			if len(tags) == 0 {
-				tags = []string{"*"} // all
-			}
-			return map[string]any{"address": e.Address, "created_at": date(e), "tags": tags}
-		}},
+		Of:   []message.Outcome{message.HardBounce, message.Async, message.Invalid, message.SuppressedBounce},
+		Item: entry + `,"code":<status>,"error":<text>}`},
+	{Name: "complaints", Drops: message.SuppressedSpam, Item: entry + `,"count":1}`,
+		Of: []message.Outcome{message.SuppressedSpam, message.Complain}},
+	{Name: "unsubscribes", Drops: message.SuppressedUnsub, Item: entry + `,"tags":<words>}`,
+		Of: []message.Outcome{message.SuppressedUnsub, message.Unsubscribe}},
 }
 
-func date(e provider.Listed) string { return e.At.UTC().Format(time.RFC1123) }
+const domain = `{"domain":{"name":"<domain>","state":"active","type":"custom",` +
+	`"created_at":"Thu, 01 Jan 2026 00:00:00 GMT"},"receiving_dns_records":[],"sending_dns_records":[` +
+	`{"record_type":"TXT","valid":"valid","name":"<domain>","value":"v=spf1 include:mailgun.org ~all"},` +
+	`{"record_type":"TXT","valid":"valid","name":"mx._domainkey.<domain>","value":"k=rsa; p=MIGf"}]}`
 
 // Mailgun is an account at Mailgun.
 type Mailgun struct{ *provider.Provider }
@@ -134,16 +129,17 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "POST v3/{domain}/messages", Send: send},
 		{Path: "POST v3/{domain}/messages.mime", Send: send},
 		// A slash within the domain leads to another service of Mailgun.
-		{Path: "POST v3/{domain}/{rest}/messages", Answer: func(*http.Request) provider.Answer { return magnificent }},
+		{Path: "POST v3/{domain}/{rest}/messages", Access: provider.Open,
+			Answer: func(*http.Request) provider.Answer { return magnificent }},
 		{Path: "POST v1/analytics/logs", Access: provider.UsesLogs, Answer: g.logs},
 		{Path: "GET v3/{domain}/events", Access: provider.Counts, Answer: g.own(g.events)},
 		{Path: "GET v3/{domain}/events/{page}", Access: provider.Counts, Answer: g.own(g.events)},
-		{Path: "GET v3/domains/{domain}", Access: provider.Keyed, Answer: g.own(g.domain)},
-		{Path: "GET " + hooks, Access: provider.Keyed, Answer: g.own(g.showWebhooks)},
-		{Path: "POST " + hooks, Access: provider.Keyed, Answer: g.own(g.changeWebhook)},
-		{Path: "GET " + hooks + "/{type}", Access: provider.Keyed, Answer: g.own(g.changeWebhook)},
-		{Path: "PUT " + hooks + "/{type}", Access: provider.Keyed, Answer: g.own(g.changeWebhook)},
-		{Path: "DELETE " + hooks + "/{type}", Access: provider.Keyed, Answer: g.own(g.changeWebhook)},
+		{Path: "GET v3/domains/{domain}", Answer: g.own(func(*http.Request) provider.Answer { return g.Static(domain) })},
+		{Path: "GET " + hooks, Answer: g.own(g.showWebhooks)},
+		{Path: "POST " + hooks, Answer: g.own(g.changeWebhook)},
+		{Path: "GET " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
+		{Path: "PUT " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
+		{Path: "DELETE " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
 		{Path: "GET v3/{domain}/{list}", Access: provider.UsesLists, Answer: g.own(g.showList)},
 		{Path: "DELETE v3/{domain}/{list}/{address}", Access: provider.UsesLists, Answer: g.own(g.unlist)},
 	}
@@ -169,9 +165,7 @@ func (g Mailgun) gaps(s *provider.Stage) []time.Duration {
 	if s.Event == "delivered" && !g.Options.RetryDelivered {
 		return nil
 	}
-	return []time.Duration{
-		5 * time.Minute, 10 * time.Minute, 15 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,
-	}
+	return provider.Minutes(5, 10, 15, 60, 120, 240)
 }
 
 // sign returns a webhook. Its signature is the HMAC-SHA256 of timestamp and token.
@@ -193,24 +187,10 @@ func (g Mailgun) own(answer func(*http.Request) provider.Answer) func(*http.Requ
 	}
 }
 
-// domain answers with the domain.
-func (g Mailgun) domain(*http.Request) provider.Answer {
-	record := func(name, value string) any {
-		return map[string]any{"record_type": "TXT", "valid": "valid", "name": name, "value": value}
-	}
-	return provider.JSON(200, map[string]any{
-		"domain": map[string]any{"name": g.Domain, "state": "active", "type": "custom",
-			"created_at": "Thu, 01 Jan 2026 00:00:00 GMT"},
-		"receiving_dns_records": []any{},
-		"sending_dns_records": []any{record(g.Domain, "v=spf1 include:mailgun.org ~all"),
-			record("mx._domainkey."+g.Domain, "k=rsa; p=MIGf")},
-	})
-}
-
 // showList answers with a page of a suppression list, which begins after an address.
 func (g Mailgun) showList(r *http.Request) provider.Answer {
 	list, form := r.PathValue("list"), r.URL.Query()
-	if !slices.ContainsFunc(lists, func(l provider.List) bool { return l.Name == list }) {
+	if !g.HasList(list) {
 		return g.Say(404)
 	}
 	limit := defaultLimit
@@ -230,7 +210,7 @@ func (g Mailgun) showList(r *http.Request) provider.Answer {
 	base := g.base(r, list)
 	next := url.Values{"page": {"next"}, "limit": {strconv.Itoa(limit)}, "address": {after}}
 	return provider.JSON(200, map[string]any{
-		"items":  provider.Items(entries),
+		"items":  g.Items(entries),
 		"paging": map[string]string{"first": base + "?limit=" + strconv.Itoa(limit), "next": base + "?" + next.Encode()},
 	})
 }

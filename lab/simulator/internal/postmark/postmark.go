@@ -97,29 +97,27 @@ var wording = provider.Wording{
 
 var stages = sync.OnceValue(wording.Stages)
 
+const entry = `{"EmailAddress":<address>,"SuppressionReason":<list>,"Origin":<text>,"CreatedAt":"<time>"}`
+
+// lists are the reasons of suppressions. The text of an entry is its origin.
+var lists = []provider.List{
+	{Name: "HardBounce", Drops: message.SuppressedBounce, Text: "Recipient", Item: entry,
+		Of: []message.Outcome{message.HardBounce, message.Async, message.Invalid}},
+	{Name: "SpamComplaint", Drops: message.SuppressedSpam, Text: "Recipient", Item: entry,
+		Of: []message.Outcome{message.Complain}},
+	{Name: "ManualSuppression", Drops: message.SuppressedUnsub, Text: "Recipient", Item: entry,
+		Of: []message.Outcome{message.Unsubscribe}},
+}
+
 // Postmark is a server at Postmark.
 type Postmark struct{ *provider.Provider }
 
 // New returns the provider for an account. The signing key is user:password, which webhooks carry; it may be empty.
 func New(a *provider.Account) (*provider.Provider, error) {
-	list := func(reason string, drops message.Outcome, of ...message.Outcome) provider.List {
-		return provider.List{Name: reason, Drops: drops, Of: of, Item: func(e provider.Listed) any {
-			origin := "Recipient"
-			if e.Text != "" {
-				origin = e.Text
-			}
-			return map[string]any{"EmailAddress": e.Address, "SuppressionReason": reason, "Origin": origin,
-				"CreatedAt": e.At.UTC().Format(time.RFC3339)}
-		}}
-	}
 	g := Postmark{&provider.Provider{
-		Account: a,
-		Stages:  stages(),
-		Suppress: []provider.List{
-			list("HardBounce", message.SuppressedBounce, message.HardBounce, message.Async, message.Invalid),
-			list("SpamComplaint", message.SuppressedSpam, message.Complain),
-			list("ManualSuppression", message.SuppressedUnsub, message.Unsubscribe),
-		},
+		Account:    a,
+		Stages:     stages(),
+		Suppress:   lists,
 		Statuses:   statuses,
 		Conditions: conditions,
 		ID:         func(b *message.Batch) string { return a.IDs.UUID(b.Serial) },
@@ -141,23 +139,17 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET messages/outbound/{id}/details", Access: provider.UsesLogs, Answer: g.details},
 		{Path: "GET " + lists + "/dump", Access: provider.UsesLists, Answer: g.dump},
 		{Path: "POST " + lists + "/delete", Access: provider.UsesLists, Answer: g.unlist},
-		{Path: "GET server", Access: provider.Keyed, Answer: func(*http.Request) provider.Answer {
-			return provider.JSON(200, map[string]any{"ID": 1, "Name": a.Name, "DeliveryType": "Live", "Color": "blue"})
-		}},
+		{Path: "GET server", Static: `{"ID":1,"Name":"simulated","DeliveryType":"Live"}`},
 	}
 	g.Hooks = provider.Hooks{
 		Batching: provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
 		Only200:  true,
 		Final:    http.StatusForbidden,
-		Gaps: func(s *provider.Stage) (gaps []time.Duration) {
-			minutes := []time.Duration{1, 5, 15}
+		Gaps: func(s *provider.Stage) []time.Duration {
 			if s.Event == "Bounce" {
-				minutes = []time.Duration{1, 5, 10, 10, 10, 15, 30, 60, 120, 360}
+				return provider.Minutes(1, 5, 10, 10, 10, 15, 30, 60, 120, 360)
 			}
-			for _, n := range minutes {
-				gaps = append(gaps, n*time.Minute)
-			}
-			return gaps
+			return provider.Minutes(1, 5, 15)
 		},
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
 			header, key := http.Header{"User-Agent": {"Postmark"}}, a.SigningKey
@@ -267,17 +259,17 @@ func (g Postmark) dump(r *http.Request) provider.Answer {
 	if err != nil {
 		return fail(422, 600, "Invalid 'fromdate' or 'todate'.")
 	}
-	items := []any{}
+	list := []provider.Listed{}
+	is := func(name, value string) bool { return q.Get(name) == "" || strings.EqualFold(q.Get(name), value) }
 	for _, l := range g.Suppress {
 		for _, e := range g.Lists.All(l.Name, time.Now()) {
-			item := e.Item(e).(map[string]any)
-			if is := func(name string) bool { return q.Get(name) == "" || item[name] == q.Get(name) }; is("SuppressionReason") &&
-				is("Origin") && is("EmailAddress") && !e.At.Before(from) && !e.At.After(to) {
-				items = append(items, item)
+			if is("SuppressionReason", e.Name) && is("Origin", e.Text) && is("EmailAddress", e.Address) &&
+				!e.At.Before(from) && !e.At.After(to) {
+				list = append(list, e)
 			}
 		}
 	}
-	return provider.JSON(200, map[string]any{"Suppressions": items})
+	return provider.JSON(200, map[string]any{"Suppressions": g.Items(list)})
 }
 
 // unlist removes addresses from the suppression lists, but for complaints.

@@ -17,8 +17,8 @@ const (
 	TypeHTML = "text/html"
 )
 
-// An Answer is a whole HTTP response. In the tables of a Provider, body and header may have these holes: <domain> of
-// the account, <status> is its text, <date> and <seconds> (rounded up) and <reset> (Unix time) say when the next call is
+// An Answer is a whole HTTP response. In the tables of a Provider, body and header may have these holes: <domain>,
+// <public> (key), <webhook> (URL) and <enabled> (whether there is one) of the account, <status> is its text, <date> and <seconds> (rounded up) and <reset> (Unix time) say when the next call is
 // allowed.
 type Answer struct {
 	Status int
@@ -86,6 +86,11 @@ func (p *Provider) Refused(c Condition) Answer {
 // Say returns the answer of a status.
 func (p *Provider) Say(status int) Answer { return p.fill(p.Statuses[status], 0) }
 
+// Static returns an answer of JSON, whose holes it fills.
+func (p *Provider) Static(body string) Answer {
+	return p.fill(Answer{Status: 200, Type: TypeJSON, Body: body}, 0)
+}
+
 // fill fills the holes of an answer. A time that is not given is in a minute of simulated time.
 func (p *Provider) fill(a Answer, wait time.Duration) Answer {
 	if wait == 0 {
@@ -93,7 +98,8 @@ func (p *Provider) fill(a Answer, wait time.Duration) Answer {
 	}
 	at := time.Now().Add(wait)
 	up := at.Add(time.Second - 1).UTC().Truncate(time.Second)
-	holes := strings.NewReplacer("<domain>", p.Domain, "<status>", http.StatusText(a.Status),
+	holes := strings.NewReplacer("<domain>", p.Domain, "<public>", p.PublicKey,
+		"<webhook>", p.Webhooks.URL(), "<enabled>", strconv.FormatBool(p.Webhooks.URL() != ""), "<status>", http.StatusText(a.Status),
 		"<date>", up.Format(time.RFC1123), "<reset>", strconv.FormatInt(at.Unix(), 10),
 		"<seconds>", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	header := map[string]string{}

@@ -80,6 +80,14 @@ func (h *Hooks) Retry(s *Stage, status, tries int, age time.Duration) (gap time.
 	return gap, h.For == 0 || age+gap <= h.For
 }
 
+// Minutes returns gaps.
+func Minutes(list ...time.Duration) []time.Duration {
+	for i := range list {
+		list[i] *= time.Minute
+	}
+	return list
+}
+
 // Token returns an id of a post, the same for its repeats.
 func (a *Account) Token(p Post, digits int) string {
 	e := p.Event

@@ -2,7 +2,10 @@ package provider
 
 import (
 	"cmp"
+	"encoding/json"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,8 +20,9 @@ type List struct {
 	Of    []message.Outcome // that put an address on it
 	// Status and Text say why. <code>, <enhanced> and <text> are those of the Reply.
 	Status, Text string
-	// Item returns an entry as the API shows it.
-	Item func(e Listed) any
+	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text (quoted),
+	// <unix>, <date> and <time>, and <id>.
+	Item string
 }
 
 // A Listed is an entry of a suppression list.
@@ -119,10 +123,30 @@ func Part[T any](list []T, offset, limit int) []T {
 }
 
 // Items returns entries as the API shows them.
-func Items(entries []Listed) []any {
-	out := make([]any, 0, len(entries))
+func (p *Provider) Items(entries []Listed) []json.RawMessage {
+	out := make([]json.RawMessage, 0, len(entries))
+	quote := func(text string) string { return string(Quote(nil, text)) }
 	for _, e := range entries {
-		out = append(out, e.Item(e))
+		words := strings.Fields(e.Text)
+		if len(words) == 0 {
+			words = []string{"*"} // all
+		}
+		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.Name),
+			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(appendList(nil, words)),
+			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
+			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(e.Item)))
 	}
 	return out
+}
+
+// EntryID returns the id of an entry, at providers that have them.
+func (p *Provider) EntryID(e Listed) string {
+	hash := fnv.New64a()
+	hash.Write([]byte(e.Name + " " + e.Address))
+	return p.IDs.UUID(hash.Sum64())
+}
+
+// HasList reports whether the provider has a suppression list with the name.
+func (p *Provider) HasList(name string) bool {
+	return slices.ContainsFunc(p.Suppress, func(l List) bool { return l.Name == name })
 }

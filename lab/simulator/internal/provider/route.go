@@ -11,7 +11,8 @@ type Route struct {
 	Path   string // method and path; {name} is any one element
 	Access Access
 	Answer func(r *http.Request) Answer
-	Send   *Send // the requests send mail, and have no Access and Answer
+	Static string // JSON in place of Answer; it may have the holes of answers
+	Send   *Send  // in place of Access and Answer: the requests send mail
 }
 
 // A Send says how requests to send mail are read.
@@ -27,11 +28,11 @@ type Access uint8
 
 // The kinds of Access.
 const (
-	Open      Access = iota
-	Keyed            // the key of the account
-	Counts           // the key; the limit of look-ups applies, too
-	UsesLogs         // as Counts, and the key may use the logs
-	UsesLists        // as Counts, and the key may use the suppression lists
+	Keyed     Access = iota // the key of the account
+	Open                    // nothing
+	Counts                  // the key; the limit of look-ups applies, too
+	UsesLogs                // as Counts, and the key may use the logs
+	UsesLists               // as Counts, and the key may use the suppression lists
 )
 
 // Find returns the route of a request, whose path begins after the account's name, or nil and the status of the answer.
@@ -70,19 +71,19 @@ func matches(r *http.Request, pattern, path []string) bool {
 
 // Serve answers a request to a route that sends no mail.
 func (p *Provider) Serve(r *http.Request, route *Route) Answer {
-	if route.Access == Open {
-		return route.Answer(r)
-	}
-	if status := p.Unauthorized(r); status != 0 {
+	if status := p.Unauthorized(r); status != 0 && route.Access != Open {
 		return p.Say(status)
 	}
 	if route.Access == UsesLogs && p.Options.NoLogs || route.Access == UsesLists && p.Options.NoLists {
 		return p.Say(http.StatusForbidden)
 	}
-	if now := time.Now(); route.Access != Keyed {
+	if now := time.Now(); route.Access > Open {
 		if reset, ok := p.lookups.allow(p.Options.LookupsPerSecond, now); !ok {
 			return p.Refused(Condition{Kind: LookedUpTooOften, RetryAfter: reset.Sub(now)})
 		}
+	}
+	if route.Static != "" {
+		return p.Static(route.Static)
 	}
 	return route.Answer(r)
 }

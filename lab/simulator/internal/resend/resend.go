@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"net/http"
 	"slices"
 	"strconv"
@@ -113,6 +112,17 @@ var (
 		10 * time.Hour}
 )
 
+const entry = `{"id":"<id>","email":<address>,"origin":<list>,"source_id":null,"created_at":"<time>"}`
+
+// lists are the origins of the entries of the suppression list.
+var lists = []provider.List{
+	{Name: "bounce", Drops: message.SuppressedBounce, Item: entry,
+		Of: []message.Outcome{message.HardBounce, message.Async, message.Invalid, message.SuppressedBounce}},
+	{Name: "complaint", Drops: message.SuppressedSpam, Item: entry,
+		Of: []message.Outcome{message.Complain, message.SuppressedSpam}},
+	{Name: "manual", Drops: message.SuppressedBounce, Item: entry},
+}
+
 // Resend is an account at Resend.
 type Resend struct{ *provider.Provider }
 
@@ -125,20 +135,10 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	if err != nil || len(key) == 0 {
 		return nil, fmt.Errorf("signing key: want %s and base64", secret)
 	}
-	list := func(name string, drops message.Outcome, of ...message.Outcome) provider.List {
-		return provider.List{Name: name, Drops: drops, Of: of, Item: func(e provider.Listed) any {
-			return map[string]any{"id": entryID(a, e), "email": e.Address, "origin": e.Name, "source_id": nil,
-				"created_at": e.At.UTC().Format(time.RFC3339)}
-		}}
-	}
 	g := Resend{&provider.Provider{
-		Account: a,
-		Stages:  stages(),
-		Suppress: []provider.List{
-			list("bounce", message.SuppressedBounce, message.HardBounce, message.Async, message.Invalid, message.SuppressedBounce),
-			list("complaint", message.SuppressedSpam, message.Complain, message.SuppressedSpam),
-			list("manual", message.SuppressedBounce),
-		},
+		Account:     a,
+		Stages:      stages(),
+		Suppress:    lists,
 		Statuses:    statuses,
 		Conditions:  conditions,
 		KeyLifetime: 24 * time.Hour,
@@ -160,10 +160,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET emails/{id}", Access: provider.UsesLogs, Answer: g.showEmail},
 		{Path: "GET suppressions", Access: provider.UsesLists, Answer: g.showList},
 		{Path: "DELETE suppressions/{id}", Access: provider.UsesLists, Answer: g.unlist},
-		{Path: "GET domains", Access: provider.Keyed, Answer: func(*http.Request) provider.Answer {
-			return provider.JSON(200, map[string]any{"object": "list", "has_more": false, "data": []any{
-				map[string]any{"id": a.IDs.UUID(0), "name": a.Domain, "status": "verified", "region": "us-east-1"}}})
-		}},
+		{Path: "GET domains", Static: `{"object":"list","has_more":false,"data":[{"id":"d","name":"<domain>","status":"verified"}]}`},
 	}
 	g.Hooks = provider.Hooks{
 		Batching: provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
@@ -176,13 +173,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		},
 	}
 	return g.Provider, nil
-}
-
-// entryID returns the id of an entry of the suppression list.
-func entryID(a *provider.Account, e provider.Listed) string {
-	hash := fnv.New64a()
-	hash.Write([]byte(e.Name + " " + e.Address))
-	return a.IDs.UUID(hash.Sum64())
 }
 
 // show returns an email as look-ups have it.
@@ -239,15 +229,15 @@ func (g Resend) entries(origin string) (list []provider.Listed) {
 }
 
 func (g Resend) showList(r *http.Request) provider.Answer {
-	return page(r, g.entries(r.URL.Query().Get("origin")), func(e provider.Listed) string { return entryID(g.Account, e) },
-		func(e provider.Listed) any { return e.Item(e) })
+	return page(r, g.entries(r.URL.Query().Get("origin")), g.EntryID,
+		func(e provider.Listed) any { return g.Items([]provider.Listed{e})[0] })
 }
 
 // unlist removes an entry, named by its id or its address.
 func (g Resend) unlist(r *http.Request) provider.Answer {
 	removed := false
 	for _, e := range g.entries("") {
-		if id := entryID(g.Account, e); id == r.PathValue("id") || strings.EqualFold(e.Address, r.PathValue("id")) {
+		if id := g.EntryID(e); id == r.PathValue("id") || strings.EqualFold(e.Address, r.PathValue("id")) {
 			removed = g.Lists.Remove(e.Name, e.Address, time.Now()) || removed
 		}
 	}

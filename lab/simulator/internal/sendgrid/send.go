@@ -183,35 +183,22 @@ func (p *person) substitutions() (list jsontext.Pairs) {
 
 // header returns the header fields of a personalization's mail, which replace those of the message.
 func (d *document) header(p *person) map[string]string {
-	all, replies := d.Headers, d.ReplyToList
+	all, list := d.Headers, d.ReplyToList
 	if len(p.Headers) > 0 {
 		all = p.Headers
 	}
 	if d.ReplyTo != nil {
-		replies = []address{*d.ReplyTo}
+		list = []address{*d.ReplyTo}
 	}
-	var out map[string]string
-	add := func(name, value string) {
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[strings.Clone(name)] = strings.Clone(value)
-	}
-	for _, h := range all {
-		add(h.Key, h.Value)
-	}
-	var texts []string
-	for _, a := range replies {
+	var replies []string
+	for _, a := range list {
 		text := a.Email
 		if a.Name != "" {
 			text = (&mail.Address{Name: a.Name, Address: a.Email}).String()
 		}
-		texts = append(texts, text)
+		replies = append(replies, text)
 	}
-	if len(texts) > 0 {
-		add("Reply-To", strings.Join(texts, ", "))
-	}
-	return out
+	return provider.Headers(all, replies)
 }
 
 // files returns the attachments, which check has found to be valid.

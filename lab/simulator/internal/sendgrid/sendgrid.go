@@ -76,29 +76,36 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 		"X-RateLimit-Limit": "600", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "<reset>"}},
 }
 
+const (
+	why    = "<code> <enhanced> <text>"
+	entry  = `{"email":<address>,"created":<unix>`
+	bounce = entry + `,"status":<status>,"reason":<text>}`
+)
+
 // lists are the suppression lists. Mail to addresses that were blocked is not dropped.
 var lists = []provider.List{
-	{Name: "bounces", Drops: message.SuppressedBounce, Status: "<enhanced>", Text: "<code> <enhanced> <text>", Item: bounce,
+	{Name: "bounces", Drops: message.SuppressedBounce, Status: "<enhanced>", Text: why, Item: bounce,
 		Of: []message.Outcome{message.HardBounce, message.Async, message.MailboxFull, message.SuppressedBounce}},
-	{Name: "blocks", Status: "<enhanced>", Text: "<code> <enhanced> <text>", Item: bounce,
-		Of: []message.Outcome{message.Blocked}},
-	{Name: "invalid_emails", Drops: message.Invalid, Text: "Mail domain mentioned in email address is unknown",
-		Of: []message.Outcome{message.Invalid}, Item: func(e provider.Listed) any {
-			return map[string]any{"email": e.Address, "created": e.At.Unix(), "reason": e.Text}
-		}},
-	{Name: "spam_reports", Drops: message.SuppressedSpam,
-		Of: []message.Outcome{message.SuppressedSpam, message.Complain}, Item: func(e provider.Listed) any {
-			return map[string]any{"email": e.Address, "created": e.At.Unix(), "ip": "198.51.100.7"}
-		}},
-	{Name: "unsubscribes", Drops: message.SuppressedUnsub,
-		Of: []message.Outcome{message.SuppressedUnsub, message.Unsubscribe}, Item: func(e provider.Listed) any {
-			return map[string]any{"email": e.Address, "created": e.At.Unix()}
-		}},
+	{Name: "blocks", Status: "<enhanced>", Text: why, Item: bounce, Of: []message.Outcome{message.Blocked}},
+	{Name: "invalid_emails", Drops: message.Invalid, Of: []message.Outcome{message.Invalid}, Item: entry + `,"reason":<text>}`,
+		Text: "Mail domain mentioned in email address is unknown"},
+	{Name: "spam_reports", Drops: message.SuppressedSpam, Item: entry + `,"ip":"198.51.100.7"}`,
+		Of: []message.Outcome{message.SuppressedSpam, message.Complain}},
+	{Name: "unsubscribes", Drops: message.SuppressedUnsub, Item: entry + `}`,
+		Of: []message.Outcome{message.SuppressedUnsub, message.Unsubscribe}},
 }
 
-func bounce(e provider.Listed) any {
-	return map[string]any{"email": e.Address, "created": e.At.Unix(), "status": e.Status, "reason": e.Text}
-}
+const (
+	settings = `{"enabled":<enabled>,"url":"<webhook>","processed":true,"delivered":true,"deferred":true,"bounce":true,` +
+		`"dropped":true,"open":true,"click":true,"spam_report":true,"unsubscribe":true,"group_unsubscribe":true,` +
+		`"group_resubscribe":true}`
+	// domains are the authenticated domains: the one of the account.
+	domains = `[{"id":1,"domain":"<domain>","subdomain":"em1","valid":true,"dns":{"mail_cname":` +
+		record + `em1.<domain>","data":"u1.wl.sendgrid.net"},"dkim1":` +
+		record + `s1._domainkey.<domain>","data":"s1.domainkey.u1.wl.sendgrid.net"},"dkim2":` +
+		record + `s2._domainkey.<domain>","data":"s2.domainkey.u1.wl.sendgrid.net"}}}]`
+	record = `{"valid":true,"type":"cname","host":"`
+)
 
 // SendGrid is an account at SendGrid.
 type SendGrid struct{ *provider.Provider }
@@ -127,8 +134,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 			return http.StatusUnauthorized
 		},
 	}}
-	show := func(v any) func(*http.Request) provider.Answer {
-		return func(*http.Request) provider.Answer { return provider.JSON(200, v) }
+	authenticated := domains
+	if a.Domain == "" {
+		authenticated = "[]"
 	}
 	g.Routes = []provider.Route{
 		{Path: "POST v3/mail/send", Send: &provider.Send{Limit: maxBody, GZIP: true, Parse: g.parse}},
@@ -137,17 +145,12 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET v3/suppression/{list}", Access: provider.UsesLists, Answer: g.showList},
 		{Path: "DELETE v3/suppression/{list}/{address}", Access: provider.UsesLists, Answer: g.unlist},
 		{Path: "DELETE v3/asm/suppressions/global/{address}", Access: provider.UsesLists, Answer: g.unlist},
-		{Path: "GET v3/user/webhooks/event/settings/signed", Access: provider.Keyed,
-			Answer: show(map[string]any{"public_key": public})},
-		{Path: "GET v3/user/webhooks/event/settings", Access: provider.Keyed, Answer: g.settings},
-		{Path: "GET v3/scopes", Access: provider.Keyed, Answer: show(map[string]any{
-			"scopes": []string{"mail.send", "user.webhooks.event.settings.read", "whitelabel.read"}})},
-		{Path: "GET v3/whitelabel/domains", Access: provider.Keyed, Answer: show(domains(a.Domain))},
+		{Path: "GET v3/user/webhooks/event/settings/signed", Static: `{"public_key":"<public>"}`},
+		{Path: "GET v3/user/webhooks/event/settings", Static: settings},
+		{Path: "GET v3/scopes", Static: `{"scopes":["mail.send","user.webhooks.event.settings.read","whitelabel.read"]}`},
+		{Path: "GET v3/whitelabel/domains", Static: authenticated},
 	}
-	gaps := []time.Duration{1, 2, 4, 8, 16, 32, 60}
-	for i := range gaps {
-		gaps[i] *= time.Minute
-	}
+	gaps := provider.Minutes(1, 2, 4, 8, 16, 32, 60)
 	g.Hooks = provider.Hooks{
 		Batching: provider.Batching{
 			Events:     a.Options.FlushCount,
@@ -181,36 +184,10 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	return g.Provider, nil
 }
 
-// settings answers with the settings of the event webhook.
-func (g SendGrid) settings(*http.Request) provider.Answer {
-	url := g.Webhooks.URL()
-	out := map[string]any{"enabled": url != "", "url": url}
-	for _, name := range []string{"processed", "delivered", "deferred", "bounce", "dropped", "open", "click", "spam_report",
-		"unsubscribe", "group_unsubscribe", "group_resubscribe"} {
-		out[name] = true
-	}
-	return provider.JSON(200, out)
-}
-
-// domains returns the authenticated domains: the one of the account, if it has one.
-func domains(d string) []any {
-	if d == "" {
-		return []any{}
-	}
-	record := func(host, data string) any {
-		return map[string]any{"valid": true, "type": "cname", "host": host + "." + d, "data": data}
-	}
-	return []any{map[string]any{"id": 1, "domain": d, "subdomain": "em1", "valid": true, "dns": map[string]any{
-		"mail_cname": record("em1", "u1.wl.sendgrid.net"),
-		"dkim1":      record("s1._domainkey", "s1.domainkey.u1.wl.sendgrid.net"),
-		"dkim2":      record("s2._domainkey", "s2.domainkey.u1.wl.sendgrid.net"),
-	}}}
-}
-
 // showList answers with a page of a suppression list, the newest entries first.
 func (g SendGrid) showList(r *http.Request) provider.Answer {
 	list, now, form := r.PathValue("list"), time.Now(), r.URL.Query()
-	if !slices.ContainsFunc(lists, func(l provider.List) bool { return l.Name == list }) {
+	if !g.HasList(list) {
 		return g.Say(404)
 	}
 	number := func(name string, otherwise int64) int64 {
@@ -228,7 +205,7 @@ func (g SendGrid) showList(r *http.Request) provider.Answer {
 		return e.At.Unix() < from || e.At.Unix() > to
 	})
 	slices.SortStableFunc(entries, func(a, b provider.Listed) int { return b.At.Compare(a.At) })
-	return provider.JSON(200, provider.Items(provider.Part(entries, int(offset), int(limit))))
+	return provider.JSON(200, g.Items(provider.Part(entries, int(offset), int(limit))))
 }
 
 // unlist removes an address from a suppression list.
