@@ -130,6 +130,7 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.provider.Complete()
 	a.outbox = newOutbox(a)
 	return a, nil
 }

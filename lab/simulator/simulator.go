@@ -32,6 +32,7 @@
 package simulator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,15 +98,6 @@ type Options struct {
 	CallLogSize int // calls kept per account; 0 = 100,000
 }
 
-// Defaults of Options.
-const (
-	defaultWebhookWorkers = 8
-	defaultWebhookTimeout = 10 * time.Second
-	defaultFlushEvery     = 30 * time.Second
-	defaultFlushCount     = 2000
-	defaultCallLogSize    = 100_000
-)
-
 // A Simulator imitates any number of provider accounts. It is safe for concurrent
 // use.
 //
@@ -147,11 +139,11 @@ func New(o Options) *Simulator {
 	if o.TimeScale <= 0 {
 		o.TimeScale = 1
 	}
-	o.WebhookWorkers = orDefault(o.WebhookWorkers, defaultWebhookWorkers)
-	o.WebhookTimeout = orDefault(o.WebhookTimeout, defaultWebhookTimeout)
-	o.FlushEvery = orDefault(o.FlushEvery, defaultFlushEvery)
-	o.FlushCount = orDefault(o.FlushCount, defaultFlushCount)
-	o.CallLogSize = orDefault(o.CallLogSize, defaultCallLogSize)
+	o.WebhookWorkers = cmp.Or(max(o.WebhookWorkers, 0), 8)
+	o.WebhookTimeout = cmp.Or(max(o.WebhookTimeout, 0), 10*time.Second)
+	o.FlushEvery = cmp.Or(max(o.FlushEvery, 0), 30*time.Second)
+	o.FlushCount = cmp.Or(max(o.FlushCount, 0), 2000)
+	o.CallLogSize = cmp.Or(max(o.CallLogSize, 0), 100_000)
 
 	s := &Simulator{
 		opts:     o,
@@ -189,13 +181,6 @@ func New(o Options) *Simulator {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s
-}
-
-func orDefault[T int | time.Duration](v, otherwise T) T {
-	if v <= 0 {
-		return otherwise
-	}
-	return v
 }
 
 // Close cuts off hanging calls and webhooks in flight, drops pending events and

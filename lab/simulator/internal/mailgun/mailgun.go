@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	maxListed  = 1000 // entries of a page
-	tokenSize  = 50   // characters
-	eventBytes = 1200 // about the size of an event
-	maxURLs    = 3    // per type
-	maxForm    = 1 << 20
+	maxListed = 1000 // entries of a page
+	tokenSize = 50   // characters
+	maxURLs   = 3    // per type
+	maxForm   = 1 << 20
 )
 
 // say returns the answer {"message":"..."}.
@@ -109,18 +108,13 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	}
 	a.Domain = strings.ToLower(a.Domain)
 	g := Mailgun{&provider.Provider{
-		Account:    a,
-		Stages:     stages(),
-		Suppress:   lists,
-		Header:     map[string]string{"Server": "openresty"},
-		Statuses:   statuses,
-		Conditions: conditions,
-		Unauthorized: func(r *http.Request) int {
-			if user, key, _ := r.BasicAuth(); user != "api" || key != a.Key {
-				return http.StatusUnauthorized
-			}
-			return 0
-		},
+		Account:      a,
+		Stages:       stages(),
+		Suppress:     lists,
+		Header:       map[string]string{"Server": "openresty"},
+		Statuses:     statuses,
+		Conditions:   conditions,
+		Unauthorized: provider.Key("Authorization", provider.Basic("api:"+a.Key), 401, 401),
 	}}
 	g.ID = g.id
 	send := &provider.Send{Limit: 54_945_382, Parse: g.parse}
@@ -144,11 +138,10 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "DELETE v3/{domain}/{list}/{address}", Access: provider.UsesLists, Answer: g.own(g.unlist)},
 	}
 	g.Hooks = provider.Hooks{
-		Batching: provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
-		Only200:  true,
-		Final:    http.StatusNotAcceptable,
-		Gaps:     g.gaps,
-		Sign:     g.sign,
+		Only200: true,
+		Final:   http.StatusNotAcceptable,
+		Gaps:    g.gaps,
+		Sign:    g.sign,
 	}
 	return g.Provider, nil
 }

@@ -3,7 +3,6 @@
 package postmark
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,10 +17,10 @@ import (
 )
 
 const (
-	maxPage    = 500
-	maxWindow  = 10_000 // count + offset
-	eventBytes = 600
-	testToken  = "POSTMARK_API_TEST" // checks calls and sends nothing
+	maxPage   = 500
+	maxWindow = 10_000 // count + offset
+	token     = "X-Postmark-Server-Token"
+	testToken = "POSTMARK_API_TEST" // checks calls and sends nothing
 )
 
 func fail(status, code int, text string) provider.Answer {
@@ -114,18 +113,18 @@ type Postmark struct{ *provider.Provider }
 
 // New returns the provider for an account. The signing key is user:password, which webhooks carry; it may be empty.
 func New(a *provider.Account) (*provider.Provider, error) {
+	key := provider.Key(token, a.Key, 401, 401)
 	g := Postmark{&provider.Provider{
 		Account:    a,
 		Stages:     stages(),
 		Suppress:   lists,
 		Statuses:   statuses,
 		Conditions: conditions,
-		ID:         func(b *message.Batch) string { return a.IDs.UUID(b.Serial) },
 		Unauthorized: func(r *http.Request) int {
-			if key := r.Header.Get("X-Postmark-Server-Token"); key != a.Key && key != testToken {
-				return http.StatusUnauthorized
+			if r.Header.Get(token) == testToken {
+				return 0
 			}
-			return 0
+			return key(r)
 		},
 	}}
 	send := &provider.Send{Limit: maxCall, Parse: g.parse}
@@ -142,9 +141,8 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET server", Static: `{"ID":1,"Name":"simulated","DeliveryType":"Live"}`},
 	}
 	g.Hooks = provider.Hooks{
-		Batching: provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
-		Only200:  true,
-		Final:    http.StatusForbidden,
+		Only200: true,
+		Final:   http.StatusForbidden,
 		Gaps: func(s *provider.Stage) []time.Duration {
 			if s.Event == "Bounce" {
 				return provider.Minutes(1, 5, 10, 10, 10, 15, 30, 60, 120, 360)
@@ -157,7 +155,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 				key += "x"
 			}
 			if key != "" {
-				header["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(key))}
+				header.Set("Authorization", provider.Basic(key))
 			}
 			return p.Body, header, nil
 		},

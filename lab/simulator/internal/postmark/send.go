@@ -146,7 +146,7 @@ func (g Postmark) parse(r *http.Request, body string) (*provider.Call, *provider
 		return provider.JSON(200, results[0])
 	}
 	c, problem := l.Call(g.Provider)
-	if r.Header.Get("X-Postmark-Server-Token") == testToken {
+	if r.Header.Get(token) == testToken {
 		c.Dry = &provider.Answer{}
 		*c.Dry = c.Accept(c.Batches(false))
 	}

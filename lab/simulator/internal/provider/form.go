@@ -18,6 +18,8 @@ type View struct {
 	Stage *Stage
 	ID    string // of the batch, as the API answers it
 	Tries int    // posts of the event that failed before
+
+	Status string // of the copy in look-ups, without an event
 }
 
 // A Hole appends what a form has in its place.
@@ -49,6 +51,7 @@ var shared = Holes{
 		"address":  func(dst []byte, v *View) []byte { return Quote(dst, v.Copy.Address) },
 		"index":    func(dst []byte, v *View) []byte { return strconv.AppendUint(dst, uint64(v.Copy.Index), 16) },
 		"metadata": AppendMetadata,
+		"state":    func(dst []byte, v *View) []byte { return Quote(dst, v.Status) },
 		"subject":  func(dst []byte, v *View) []byte { return Quote(dst, v.Subject()) },
 	},
 }

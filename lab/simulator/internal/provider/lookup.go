@@ -69,6 +69,13 @@ func (l *Logged) Of(c *message.Copy) (events []View, status string) {
 	return events, status
 }
 
+// View returns what the forms of a copy read, without an event.
+func (l *Logged) View(c *message.Copy) View {
+	p := l.provider
+	_, status := l.Of(c)
+	return View{Account: p.Account, Batch: l.Batch, Copy: c, ID: p.ID(l.Batch), Status: status}
+}
+
 // View returns what the forms of an event read, without its copy.
 func (p *Provider) View(e *message.Event, tries int) View {
 	return View{Account: p.Account, Batch: e.Batch, Event: e, Stage: &p.Stages[e.Outcome][e.Stage], ID: p.ID(e.Batch),

@@ -62,8 +62,18 @@ type Provider struct {
 	// KeyLifetime is how long the answer to a call with an idempotency key is kept, in simulated time. 0 means that
 	// there are no such keys.
 	KeyLifetime time.Duration
-	// ID returns the id of a batch as the API answers it.
+	// ID returns the id of a batch as the API answers it; nil = a UUID.
 	ID func(b *message.Batch) string
+}
+
+// Complete fills in what a kind has left open: its batches have UUIDs, and each webhook has one event.
+func (p *Provider) Complete() {
+	if p.ID == nil {
+		p.ID = func(b *message.Batch) string { return p.IDs.UUID(b.Serial) }
+	}
+	if p.Hooks.Events == 0 {
+		p.Hooks.Batching = Batching{Single: true, Events: 1, EventBytes: 1200}
+	}
 }
 
 // A Condition is a state of an account or a limit that makes a provider refuse calls.

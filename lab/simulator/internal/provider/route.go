@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"encoding/base64"
 	"net/http"
 	"strings"
 	"time"
@@ -52,6 +53,24 @@ func (p *Provider) Find(r *http.Request, path []string) (found *Route, status in
 		status = http.StatusNotFound
 	}
 	return nil, status
+}
+
+// Key returns what Provider.Unauthorized of a key in a header is: the status without the header, or with another value.
+func Key(header, value string, missing, wrong int) func(*http.Request) int {
+	return func(r *http.Request) int {
+		switch r.Header.Get(header) {
+		case value:
+			return 0
+		case "":
+			return missing
+		}
+		return wrong
+	}
+}
+
+// Basic returns the header field of credentials, user:password.
+func Basic(credentials string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
 }
 
 // matches reports whether a path has the pattern, and sets the values of the request's path.

@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	maxPage    = 100
-	eventBytes = 500
-	secret     = "whsec_" // begins a signing key
+	maxPage = 100
+	secret  = "whsec_" // begins a signing key
 )
 
 func fail(status int, name, text string) provider.Answer {
@@ -107,7 +106,7 @@ var wording = provider.Wording{
 var (
 	stages = sync.OnceValue(wording.Stages)
 	listed = provider.NewForm(`{"object":"email","id":"<id>","message_id":"<<id>@resend.dev>","from":<from>,"to":<to>,`+
-		`"subject":<subject>,"created_at":"<sent>","last_event":"<last>"}`, provider.Holes{})
+		`"subject":<subject>,"created_at":"<sent>","last_event":<state>}`, provider.Holes{})
 	gaps = []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
 		10 * time.Hour}
 )
@@ -136,22 +135,13 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		return nil, fmt.Errorf("signing key: want %s and base64", secret)
 	}
 	g := Resend{&provider.Provider{
-		Account:     a,
-		Stages:      stages(),
-		Suppress:    lists,
-		Statuses:    statuses,
-		Conditions:  conditions,
-		KeyLifetime: 24 * time.Hour,
-		ID:          func(b *message.Batch) string { return a.IDs.UUID(b.Serial) },
-		Unauthorized: func(r *http.Request) int {
-			switch r.Header.Get("Authorization") {
-			case "Bearer " + a.Key:
-				return 0
-			case "":
-				return http.StatusUnauthorized
-			}
-			return http.StatusForbidden
-		},
+		Account:      a,
+		Stages:       stages(),
+		Suppress:     lists,
+		Statuses:     statuses,
+		Conditions:   conditions,
+		KeyLifetime:  24 * time.Hour,
+		Unauthorized: provider.Key("Authorization", "Bearer "+a.Key, 401, 403),
 	}}
 	g.Routes = []provider.Route{
 		{Path: "POST emails", Send: &provider.Send{Limit: maxBody, Parse: g.parse}},
@@ -163,9 +153,8 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET domains", Static: `{"object":"list","has_more":false,"data":[{"id":"d","name":"<domain>","status":"verified"}]}`},
 	}
 	g.Hooks = provider.Hooks{
-		Batching: provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
-		Resigns:  true,
-		Gaps:     func(*provider.Stage) []time.Duration { return gaps },
+		Resigns: true,
+		Gaps:    func(*provider.Stage) []time.Duration { return gaps },
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
 			id, at := "msg_"+g.Token(p, 27), strconv.FormatInt(p.Time, 10)
 			return p.Body, http.Header{"User-Agent": {"Svix-Webhooks/1.84"}, "Svix-Id": {id}, "Svix-Timestamp": {at},
@@ -176,19 +165,15 @@ func New(a *provider.Account) (*provider.Provider, error) {
 }
 
 // show returns an email as look-ups have it.
-func (g Resend) show(l *provider.Logged) json.RawMessage {
-	c := &l.Copies[0]
-	_, last := l.Of(c)
-	text := listed.Append(nil, provider.View{Account: g.Account, Batch: l.Batch, Copy: c, ID: g.ID(l.Batch)})
-	return json.RawMessage(strings.Replace(string(text), "<last>", last, 1))
+func show(l provider.Logged) any {
+	return json.RawMessage(listed.Append(nil, l.View(&l.Copies[0])))
 }
 
 // showEmails answers with a page of emails, the newest first.
 func (g Resend) showEmails(r *http.Request) provider.Answer {
 	list := g.Logged(time.Now(), func(*message.Batch) bool { return true })
 	slices.Reverse(list)
-	return page(r, list, func(l provider.Logged) string { return g.ID(l.Batch) },
-		func(l provider.Logged) any { return g.show(&l) })
+	return page(r, list, func(l provider.Logged) string { return g.ID(l.Batch) }, show)
 }
 
 // page answers with a page of a list.
@@ -212,7 +197,7 @@ func page[T any](r *http.Request, list []T, id func(T) string, show func(T) any)
 
 func (g Resend) showEmail(r *http.Request) provider.Answer {
 	if l, ok := g.Mail(r.PathValue("id")); ok {
-		return provider.JSON(200, g.show(&l))
+		return provider.JSON(200, show(l))
 	}
 	return fail(404, "not_found", "Email not found")
 }

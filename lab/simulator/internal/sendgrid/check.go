@@ -24,6 +24,7 @@ const (
 		"We typically suggest both text/plain and text/html blocks are included, but only one block is required."
 	toMissing = "The to array is required for all personalization objects, " +
 		"and must have at least one email object with a valid email address."
+	badAddress  = "Does not contain a valid address."
 	argsTooLong = "The total length of custom arguments may not exceed 10000 bytes."
 	// invitation is the only type of an attachment with a parameter (sendgrid-nodejs issues 217 and 1313).
 	invitation = "text/calendar; method=REQUEST"
@@ -50,23 +51,21 @@ func (l *problems) at(wrong bool, list string, i int, rest, help, text string) {
 func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 	latest := now.Add(maxAhead).Unix()
 	const field, help = "personalizations", "-Personalizations-Errors"
-	recipients := len(c.Addresses())
-	switch n := len(d.People); {
-	case n == 0:
-		l.add(true, field, help, "The personalizations field is required and must have at least one personalization.")
-	case n > maxRecipients:
-		l.add(true, field, help, "The personalizations field may not have more than 1000 personalizations.")
-	case recipients > maxRecipients:
-		l.add(true, field, help, fmt.Sprintf("The total number of recipients of a request may not exceed %d. We found %d.",
-			maxRecipients, recipients))
-	default:
+	l.add(len(d.People) == 0, field, help,
+		"The personalizations field is required and must have at least one personalization.")
+	l.add(len(d.People) > maxRecipients, field, help,
+		"The personalizations field may not have more than 1000 personalizations.")
+	n := len(c.Addresses())
+	l.add(len(d.People) <= maxRecipients && n > maxRecipients, field, help,
+		fmt.Sprintf("The total number of recipients of a request may not exceed %d. We found %d.", maxRecipients, n))
+	if len(l) == 0 {
 		for i := range d.People {
 			l.person(d, c, i, latest)
 		}
 	}
-	l.add(d.From.Email == "", "from.email", "message.from", fromMissing)
-	l.add(d.From.Email != "" && (!message.ValidAddress(d.From.Email) || !message.ASCII(d.From.Email)), "from.email",
-		"message.from", "Does not contain a valid address.")
+	from := d.From.Email
+	l.add(from == "", "from.email", "message.from", fromMissing)
+	l.add(from != "" && (!message.ValidAddress(from) || !message.ASCII(from)), "from.email", "message.from", badAddress)
 	l.add(d.ReplyTo != nil && len(d.ReplyToList) > 0, "reply_to", "message.reply_to",
 		"The reply_to and reply_to_list fields may not be used together.")
 	noSubject := func(p person) bool { return p.Subject == "" }
@@ -75,7 +74,13 @@ func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 	l.content(d)
 	l.attachments(d)
 	l.add(pairBytes(d.Args) > maxArgs, "custom_args", "message.custom_args", argsTooLong)
-	l.categories(d.Categories)
+	l.add(len(d.Categories) > maxCategories, "categories", "message.categories",
+		"There may not be more than 10 categories.")
+	for i, text := range d.Categories {
+		l.at(len([]rune(text)) > maxCategory, "categories", i, "", "message.categories",
+			"A category may not exceed 255 characters.")
+		l.add(slices.Contains(d.Categories[:i], text), "categories", "message.categories", "The categories must be unique.")
+	}
 	l.add(d.SendAt > latest, "send_at", "message.send_at", tooFarAhead)
 	return l
 }
@@ -83,24 +88,25 @@ func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 // person adds the problems of a personalization.
 func (l *problems) person(d *document, c *provider.Call, i int, latest int64) {
 	const list, help = "personalizations", "message.personalizations."
-	p := &d.People[i]
-	for k, a := range c.Mails[i].To {
-		at := provider.Place{Mail: i, To: k}
+	p, to := &d.People[i], c.Mails[i].To
+	for k, a := range to {
 		if !message.ValidAddress(a.Address) {
-			*l = append(*l, invalidAddress(c, at))
+			*l = append(*l, recipient(c, provider.Place{Mail: i, To: k}, "email", badAddress))
 		}
 		// SendGrid splits or rejects names with these characters unless they are quoted.
 		if !strings.HasPrefix(a.Name, `"`) && strings.ContainsAny(a.Name, ",;") {
-			field, help := path(c, at, "name")
-			*l = append(*l, problem{"The name may not contain a comma or semicolon unless it is quoted.", field, help})
+			*l = append(*l, recipient(c, provider.Place{Mail: i, To: k}, "name",
+				"The name may not contain a comma or semicolon unless it is quoted."))
+		}
+		same := func(b provider.Recipient) bool { return strings.EqualFold(a.Address, b.Address) }
+		if len(to) > 1 && slices.IndexFunc(to, same) < k {
+			l.at(true, list, i, "", "message.recipient-errors", fmt.Sprintf("Each email address in the personalization block "+
+				"should be unique between to, cc, and bcc. We found the first duplicate instance of [%s] in the "+
+				"personalizations.%d field.", strings.ToLower(a.Address), i))
+			break
 		}
 	}
 	l.at(len(p.To) == 0, list, i, ".to", help+"to", toMissing)
-	if seen := repeated(c.Mails[i].To); seen != "" {
-		l.at(true, list, i, "", "message.recipient-errors", fmt.Sprintf("Each email address in the personalization block "+
-			"should be unique between to, cc, and bcc. We found the first duplicate instance of [%s] in the "+
-			"personalizations.%d field.", seen, i))
-	}
 	l.at(pairBytes(p.Args) > maxArgs, list, i, ".custom_args", help+"custom_args", argsTooLong)
 	l.at(len(p.Substitutions) > maxArgs && pairBytes(p.substitutions()) > maxArgs, list, i, ".substitutions",
 		help+"substitutions", "The total length of substitutions may not exceed 10000 bytes.")
@@ -109,40 +115,23 @@ func (l *problems) person(d *document, c *provider.Call, i int, latest int64) {
 	l.at(p.SendAt > latest, list, i, ".send_at", "message.send_at", tooFarAhead)
 }
 
-// repeated returns an address that is in a personalization twice, or "".
-func repeated(list []provider.Recipient) string {
-	if len(list) < 2 {
-		return ""
-	}
-	seen := make(map[string]bool, len(list))
-	for _, r := range list {
-		addr := strings.ToLower(r.Address)
-		if seen[addr] {
-			return addr
-		}
-		seen[addr] = true
-	}
-	return ""
-}
-
+// content adds the problems of the content.
 func (l *problems) content(d *document) {
-	if len(d.Content) == 0 {
-		l.add(d.Template == "", "content", "message.content", contentMissing)
-		return
-	}
-	is := func(kind string) int {
-		return slices.IndexFunc(d.Content, func(c content) bool { return c.Type == kind })
-	}
+	l.add(len(d.Content) == 0 && d.Template == "", "content", "message.content", contentMissing)
 	for i, part := range d.Content {
 		l.at(part.Type == "", "content", i, ".type", "message.content.type", "The content type is required.")
 		l.at(part.Value == "", "content", i, ".value", "message.content.value",
 			"The content value must be a string at least one character in length.")
+	}
+	is := func(kind string) int {
+		return slices.IndexFunc(d.Content, func(c content) bool { return c.Type == kind })
 	}
 	plain, html := is("text/plain"), is("text/html")
 	l.add(plain > 0 || html > 1 || html == 1 && plain != 0, "content", "message.content",
 		"If present, text/plain must be first, followed by text/html, followed by any other content.")
 }
 
+// attachments adds the problems of the attachments.
 func (l *problems) attachments(d *document) {
 	for i, a := range d.Attachments {
 		at := func(wrong bool, field, text string) {
@@ -155,17 +144,8 @@ func (l *problems) attachments(d *document) {
 			at(strings.ContainsAny(value, ";\r\n") && value != invitation, field,
 				"The attachment "+field+" cannot contain ';', or CRLF characters.")
 		}
-		at(a.Disposition != "" && a.Disposition != "attachment" && a.Disposition != "inline", "disposition",
+		at(!slices.Contains([]string{"", "attachment", "inline"}, a.Disposition), "disposition",
 			"The attachment disposition must be either inline or attachment.")
-	}
-}
-
-func (l *problems) categories(list []string) {
-	const help = "message.categories"
-	l.add(len(list) > maxCategories, "categories", help, "There may not be more than 10 categories.")
-	for i, text := range list {
-		l.at(len([]rune(text)) > maxCategory, "categories", i, "", help, "A category may not exceed 255 characters.")
-		l.add(slices.Contains(list[:i], text), "categories", help, "The categories must be unique.")
 	}
 }
 

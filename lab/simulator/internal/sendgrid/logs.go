@@ -51,7 +51,9 @@ func (g SendGrid) listMessages(r *http.Request) provider.Answer {
 		return text(http.StatusBadRequest, err.Error())
 	}
 	list := []map[string]any{}
-	for _, l := range slices.Backward(g.Logged(time.Now(), query.matchTime)) {
+	for _, l := range slices.Backward(g.Logged(time.Now(), func(b *message.Batch) bool {
+		return query.match(createdAt, created(b)) && query.match("categories", b.Tags...)
+	})) {
 		for i := range l.Copies {
 			c := &l.Copies[i]
 			if len(list) == in.Limit {
@@ -62,7 +64,8 @@ func (g SendGrid) listMessages(r *http.Request) provider.Answer {
 			}
 			_, status := l.Of(c)
 			m := g.message(l.Batch, c, status)
-			if status != "" && query.matchAll(m, l.Tags) {
+			other := func(field string) bool { return !query.match(field, fmt.Sprint(m[field])) }
+			if status != "" && !slices.ContainsFunc([]string{"sg_message_id", "subject", "status", "reason"}, other) {
 				m[createdAt] = created(l.Batch)
 				list = append(list, m)
 			}
@@ -147,26 +150,11 @@ func parseQuery(s string) (list logQuery, err error) {
 	return list, nil
 }
 
-// matchAll reports whether a message meets all conditions but those of its time.
-func (q logQuery) matchAll(m map[string]any, tags []string) bool {
+// match reports whether one of the values of a field meets all conditions of that field.
+func (q logQuery) match(field string, have ...string) bool {
 	return !slices.ContainsFunc(q, func(c condition) bool {
-		switch c.field {
-		case createdAt:
-			return false
-		case "categories":
-			return !slices.ContainsFunc(tags, c.holds)
-		}
-		have, _ := m[c.field].(string)
-		return !c.holds(have)
+		return c.field == field && !slices.ContainsFunc(have, c.holds)
 	})
-}
-
-// matchTime reports whether the messages of a batch meet the conditions of their time.
-func (q logQuery) matchTime(b *message.Batch) bool { return q.match(createdAt, created(b)) }
-
-// match reports whether the value of a field meets all conditions of that field.
-func (q logQuery) match(field, value string) bool {
-	return !slices.ContainsFunc(q, func(c condition) bool { return c.field == field && !c.holds(value) })
 }
 
 // holds reports whether a value meets the condition. Times are compared as text.

@@ -97,7 +97,7 @@ func (g SendGrid) parse(r *http.Request, body string) (*provider.Call, *provider
 	c.Invalid = func(list []provider.Place) *provider.Answer {
 		var problems []problem
 		for _, at := range list {
-			problems = append(problems, invalidAddress(c, at))
+			problems = append(problems, recipient(c, at, "email", badAddress))
 		}
 		a := errors(http.StatusBadRequest, problems...)
 		return &a
@@ -134,18 +134,13 @@ func (d *document) mails(c *provider.Call) {
 	}
 }
 
-// path returns the path of a recipient in errors, and the help about its role.
-func path(c *provider.Call, at provider.Place, rest string) (field, help string) {
+// recipient returns a problem of a recipient.
+func recipient(c *provider.Call, at provider.Place, rest, text string) problem {
 	to := c.Mails[at.Mail].To
 	first := slices.IndexFunc(to, func(r provider.Recipient) bool { return r.Flags == to[at.To].Flags })
 	role := provider.Roles[to[at.To].Flags]
-	return fmt.Sprintf("personalizations.%d.%s.%d.%s", at.Mail, role, at.To-first, rest),
-		helpURL + "message.personalizations." + role
-}
-
-func invalidAddress(c *provider.Call, at provider.Place) problem {
-	field, help := path(c, at, "email")
-	return problem{"Does not contain a valid address.", field, help}
+	return problem{text, fmt.Sprintf("personalizations.%d.%s.%d.%s", at.Mail, role, at.To-first, rest),
+		helpURL + "message.personalizations." + role}
 }
 
 // content returns the content of a personalization. Substitutions are rendered into subject and content, not into

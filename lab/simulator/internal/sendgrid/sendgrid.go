@@ -119,20 +119,15 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	}
 	a.SigningKey = private
 	g := SendGrid{&provider.Provider{
-		Account:    a,
-		PublicKey:  public,
-		Stages:     stages(),
-		Suppress:   lists,
-		Header:     map[string]string{"Server": "nginx", "Connection": "keep-alive", "X-Frame-Options": "DENY"},
-		Statuses:   statuses,
-		Conditions: conditions,
-		ID:         func(b *message.Batch) string { return a.IDs.Text(provider.ForMessage, b.Serial) },
-		Unauthorized: func(r *http.Request) int {
-			if r.Header.Get("Authorization") == "Bearer "+a.Key {
-				return 0
-			}
-			return http.StatusUnauthorized
-		},
+		Account:      a,
+		PublicKey:    public,
+		Stages:       stages(),
+		Suppress:     lists,
+		Header:       map[string]string{"Server": "nginx", "Connection": "keep-alive", "X-Frame-Options": "DENY"},
+		Statuses:     statuses,
+		Conditions:   conditions,
+		ID:           func(b *message.Batch) string { return a.IDs.Text(provider.ForMessage, b.Serial) },
+		Unauthorized: provider.Key("Authorization", "Bearer "+a.Key, 401, 401),
 	}}
 	authenticated := domains
 	if a.Domain == "" {
