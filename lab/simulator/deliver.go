@@ -162,10 +162,8 @@ func (ob *outbox) send(p *post) (status, sent int) {
 	}
 	if !p.planned {
 		p.planned = true
-		if !ob.batching.Single {
-			ob.plan(p)
-		} else if !ob.planSingle(p, len(urls)) {
-			return 0, 0
+		if ob.plan(p); ob.batching.Single {
+			ob.spread(p, len(urls))
 		}
 	}
 	r := ob.render(p)
@@ -271,19 +269,16 @@ func (ob *outbox) render(p *post) (r rendering) {
 		}
 	}
 	if len(ends) > 1 {
-		r.body = b.shuffle(r.body, ends, order, p.shuffle)
+		r.body = shuffle(b, r.body, ends, order, p.shuffle)
 		overtaken(order, func(int) { r.faults.overtaken++ })
 	}
 	r.body = append(r.body, b.Close...)
 	return r
 }
 
-// A batching is how the events of an account are collected and framed.
-type batching struct{ provider.Batching }
-
 // shuffle puts the events of the body, which end at ends, into another order, and
 // their keys along with them.
-func (b *batching) shuffle(body []byte, ends []int, keys []eventKey, seed uint64) []byte {
+func shuffle(b *provider.Batching, body []byte, ends []int, keys []eventKey, seed uint64) []byte {
 	out := append(make([]byte, 0, cap(body)), b.Open...)
 	rng := rand.New(rand.NewPCG(seed, seed))
 	old := slices.Clone(keys)

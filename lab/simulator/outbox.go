@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 // An outbox holds the events of an account from acceptance until they are
@@ -16,7 +17,7 @@ import (
 type outbox struct {
 	a        *account
 	s        *Simulator
-	batching batching
+	batching provider.Batching
 
 	mu      sync.Mutex
 	future  schedule            // not due yet
@@ -50,7 +51,7 @@ func newOutbox(a *account) *outbox {
 	ob := &outbox{
 		a:        a,
 		s:        a.s,
-		batching: batching{a.provider.Hooks.Batching},
+		batching: a.provider.Hooks.Batching,
 		parked:   map[*fault][]parked{},
 		open:     map[uint32]int{},
 		wake:     make(chan struct{}, 1),

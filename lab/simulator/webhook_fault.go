@@ -37,7 +37,7 @@ func overtaken(order []eventKey, f func(i int)) {
 // plan applies the faults in force to each event of p.
 func (ob *outbox) plan(p *post) {
 	for _, f := range ob.inForce(func(f *fault) bool {
-		return f.Mode == ModeEventsDuplicate || f.Mode == ModeEventsShuffle || f.mutesUntilChanged()
+		return f.Mode == ModeEventsDuplicate || f.Mode == ModeEventsShuffle && !ob.batching.Single || f.mutesUntilChanged()
 	}) {
 		if !f.mutesUntilChanged() && (!p.concerns(f) || !ob.s.faults.take(f)) {
 			continue
@@ -66,27 +66,20 @@ func (ob *outbox) shuffleSeed(e *item) uint64 {
 	return ob.a.provider.IDs.Mix(provider.ForShuffle, e.batch.Serial, uint64(e.Stage), uint64(e.copy.Index))
 }
 
-// planSingle applies the faults in force to a post of one event. The event goes to
-// each of the URLs, so planSingle enqueues a post for each further one. It reports
-// false if the event has no webhook.
-func (ob *outbox) planSingle(p *post, urls int) bool {
-	if p.items[0].quiet() || slices.ContainsFunc(ob.inForce((*fault).mutesUntilChanged), p.concerns) {
-		p.muted = 1
-		return false
-	}
-	if p.url > 0 || p.repeat {
-		return true
+// spread enqueues the other posts of a single event: one for each further URL, and one
+// if a fault sends the event twice.
+func (ob *outbox) spread(p *post, urls int) {
+	e := &p.items[0]
+	twice := e.times > 1
+	if e.times = min(e.times, 1); e.times == 0 || e.quiet() {
+		return
 	}
 	for i := 1; i < urls; i++ {
 		ob.enqueue(post{items: p.items, planned: true, url: uint8(i)}, true)
 	}
-	for _, f := range ob.inForce(func(f *fault) bool { return f.Mode == ModeEventsDuplicate }) {
-		if p.concerns(f) && ob.s.faults.take(f) {
-			ob.enqueue(post{items: p.items, planned: true, repeat: true}, true)
-			break
-		}
+	if twice {
+		ob.enqueue(post{items: p.items, planned: true, repeat: true}, true)
 	}
-	return true
 }
 
 // forged reports whether a fault wants the signature of this request to be wrong.
