@@ -17,6 +17,16 @@ func Decode(document string, v any) bool {
 	return r.ok()
 }
 
+// List returns the elements of a document: those of a list, or the whole document if it is one element.
+func List[T any](document string, one bool) (list []T, ok bool) {
+	if one {
+		list = make([]T, 1)
+		return list, Decode(document, &list[0])
+	}
+	ok = Decode(document, &list)
+	return list, ok
+}
+
 // Raw is the text of a value, which is a part of the document.
 type Raw string
 

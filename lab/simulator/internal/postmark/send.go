@@ -85,72 +85,77 @@ var flaws = map[provider.FlawKind]result{
 	inactive:            {ErrorCode: 406, Message: inactives},
 }
 
+// A call is the messages of a call, with the inactive addresses of each.
+type call struct {
+	list  []mail
+	batch bool
+	skips []string
+}
+
 // parse reads and checks a call. Of a batch each message has its own result, and the status is 200.
 func (g Postmark) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
-	batch, template := strings.Contains(r.URL.Path, "/batch"), strings.Contains(r.URL.Path, "Template")
+	in := call{batch: strings.Contains(r.URL.Path, "/batch")}
+	template := strings.Contains(r.URL.Path, "Template")
 	refuse := func(a provider.Answer) (*provider.Call, *provider.Answer) { return &provider.Call{}, &a }
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), provider.TypeJSON) {
 		return refuse(g.Say(415))
 	}
-	list := make([]mail, 1)
-	var to any = &list[0]
-	if batch {
-		to = &list
-	}
-	if batch && template {
+	if in.batch && template {
 		var all struct {
 			Messages jsontext.Raw `json:"Messages"`
 		}
 		jsontext.Decode(body, &all)
 		body = string(all.Messages)
 	}
-	if !jsontext.Decode(body, to) {
+	var ok bool
+	if in.list, ok = jsontext.List[mail](body, !in.batch); !ok {
 		return refuse(g.Say(422))
 	}
-	if len(list) == 0 || len(list) > maxMessages {
+	if len(in.list) == 0 || len(in.list) > maxMessages {
 		return refuse(fail(422, 410, "A batch may have up to 500 messages."))
 	}
-	l := provider.Letters{MaxTo: maxTo, MaxSize: maxMessage, Whole: !batch}
-	for i := range list {
-		l.List = append(l.List, list[i].letter(template))
+	in.skips = make([]string, len(in.list))
+	l := provider.Letters{MaxTo: maxTo, MaxSize: maxMessage, Whole: !in.batch, Answer: in.answer}
+	for i := range in.list {
+		l.List = append(l.List, in.list[i].letter(template))
 	}
-	skipped := make([]string, len(list)) // inactive addresses of each message
 	l.Check = func(i int, m *provider.Mail) provider.Flaw {
-		if f := list[i].check(template); f.Kind != 0 {
-			return f
+		f := in.list[i].check(template)
+		if in.skips[i] = g.inactive(m); len(m.To) == 0 && f.Kind == 0 {
+			return provider.Flaw{Kind: inactive, Value: in.skips[i]}
 		}
-		if skipped[i] = g.inactive(m); len(m.To) == 0 {
-			return provider.Flaw{Kind: inactive, Value: skipped[i]}
-		}
-		return provider.Flaw{}
-	}
-	l.Answer = func(found []provider.Flaw, ids []string) provider.Answer {
-		results := make([]result, len(found))
-		for i, f := range found {
-			results[i] = flaws[f.Kind]
-			results[i].Message = strings.NewReplacer("<value>", f.Value, "<field>", map[string]string{"to": "To", "cc": "Cc", "bcc": "Bcc"}[f.Field]).Replace(results[i].Message)
-			if f.Kind == 0 {
-				results[i] = result{list[i].To, time.Now().UTC().Format("2006-01-02T15:04:05.0000000Z"), ids[0], 0, "OK"}
-				ids = ids[1:]
-				if skipped[i] != "" {
-					results[i].Message = "Message OK, but will not deliver to these inactive addresses: " + skipped[i] + "."
-				}
-			}
-		}
-		switch {
-		case batch:
-			return provider.JSON(200, results)
-		case results[0].ErrorCode != 0:
-			return provider.JSON(422, results[0])
-		}
-		return provider.JSON(200, results[0])
+		return f
 	}
 	c, problem := l.Call(g.Provider)
 	if r.Header.Get(token) == testToken {
-		c.Dry = &provider.Answer{}
-		*c.Dry = c.Accept(c.Batches(false))
+		a := c.Accept(c.Batches(false))
+		c.Dry = &a
 	}
 	return c, problem
+}
+
+// answer returns the result of a message, or those of a batch.
+func (in *call) answer(found []provider.Flaw, ids []string) provider.Answer {
+	results := make([]result, len(found))
+	for i, f := range found {
+		if f.Kind != 0 {
+			results[i] = flaws[f.Kind]
+			results[i].Message = f.Fill(results[i].Message)
+			continue
+		}
+		results[i] = result{in.list[i].To, time.Now().UTC().Format("2006-01-02T15:04:05.0000000Z"), ids[0], 0, "OK"}
+		if in.skips[i] != "" {
+			results[i].Message = "Message OK, but will not deliver to these inactive addresses: " + in.skips[i] + "."
+		}
+		ids = ids[1:]
+	}
+	switch {
+	case in.batch:
+		return provider.JSON(200, results)
+	case found[0].Kind != 0:
+		return provider.JSON(422, results[0])
+	}
+	return provider.JSON(200, results[0])
 }
 
 // letter returns the message as a letter.

@@ -35,6 +35,11 @@ type Flaw struct {
 	Field, Value string // the role of a bad address, and the address
 }
 
+// Fill replaces <field> and <value>.
+func (f Flaw) Fill(text string) string {
+	return strings.NewReplacer("<field>", f.Field, "<value>", f.Value).Replace(text)
+}
+
 // A FlawKind names a Flaw. Kinds of providers have further ones, from OwnFlaw on.
 type FlawKind int
 

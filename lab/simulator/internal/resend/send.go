@@ -55,37 +55,39 @@ var flaws = map[provider.FlawKind][2]string{
 
 var tagText = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
+// A call says how a call is answered.
+type call struct{ batch, permissive bool }
+
 // parse reads and checks a call. A batch is sent whole or not at all, unless its validation is permissive: then the
 // answer names the emails that are not sent. In a batch, Resend drops attachments.
 func (g Resend) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
-	batch := strings.HasSuffix(r.URL.Path, "/batch")
-	permissive := r.Header.Get("x-batch-validation") == "permissive"
+	in := call{strings.HasSuffix(r.URL.Path, "/batch"), r.Header.Get("x-batch-validation") == "permissive"}
 	refuse := func(status int, text string) (*provider.Call, *provider.Answer) {
 		a := fail(status, "validation_error", text)
 		return &provider.Call{}, &a
 	}
-	list := make([]email, 1)
-	if batch && !jsontext.Decode(body, &list) || !batch && !jsontext.Decode(body, &list[0]) {
+	list, ok := jsontext.List[email](body, !in.batch)
+	if !ok {
 		return refuse(400, "The request body is not valid JSON of the documented form.")
 	}
 	if len(list) == 0 || len(list) > maxBatch {
 		return refuse(422, "The batch must have between 1 and 100 emails.")
 	}
-	l := provider.Letters{MaxTo: maxTo, MaxSize: maxBody, Subject: true, Whole: !permissive}
+	l := provider.Letters{MaxTo: maxTo, MaxSize: maxBody, Subject: true, Whole: !in.permissive, Answer: in.answer}
 	for _, e := range list {
 		to, ok1 := e.To.Strings()
 		cc, ok2 := e.CC.Strings()
 		bcc, ok3 := e.BCC.Strings()
 		replies, ok4 := e.ReplyTo.Strings()
 		if !ok1 || !ok2 || !ok3 || !ok4 {
-			return refuse(422, strings.Replace(badAddress, "<field>", "to", 1))
+			return refuse(422, provider.Flaw{Field: "to"}.Fill(badAddress))
 		}
 		letter := provider.Letter{From: e.From, To: [...][]string{to, cc, bcc}, ReplyTo: replies, Subject: e.Subject,
 			Text: e.Text, HTML: e.HTML, Headers: e.Headers, Template: e.Template != nil}
 		for _, t := range e.Tags {
 			letter.Metadata = append(letter.Metadata, message.Pair{Key: t.Name, Value: t.Value})
 		}
-		if !batch {
+		if !in.batch {
 			letter.Files = e.Files
 		}
 		l.List = append(l.List, letter)
@@ -98,29 +100,30 @@ func (g Resend) parse(r *http.Request, body string) (*provider.Call, *provider.A
 		}
 		return f
 	}
-	l.Answer = func(found []provider.Flaw, ids []string) provider.Answer {
-		data, wrong := []any{}, []any{}
-		for i, f := range found {
-			if f.Kind == 0 {
-				continue
-			}
-			says := strings.Replace(flaws[f.Kind][1], "<field>", f.Field, 1)
-			if ids == nil {
-				return fail(422, flaws[f.Kind][0], says)
-			}
-			wrong = append(wrong, map[string]any{"index": i, "message": says})
-		}
-		for _, id := range ids {
-			data = append(data, map[string]any{"id": id})
-		}
-		if !batch {
-			return provider.JSON(200, data[0])
-		}
-		out := map[string]any{"data": data}
-		if permissive {
-			out["errors"] = wrong
-		}
-		return provider.JSON(200, out)
-	}
 	return l.Call(g.Provider)
+}
+
+// answer returns the answer to a call. Without ids, it is refused.
+func (in call) answer(found []provider.Flaw, ids []string) provider.Answer {
+	data, wrong := []any{}, []any{}
+	for i, f := range found {
+		text := f.Fill(flaws[f.Kind][1])
+		if f.Kind != 0 && ids == nil {
+			return fail(422, flaws[f.Kind][0], text)
+		}
+		if f.Kind != 0 {
+			wrong = append(wrong, map[string]any{"index": i, "message": text})
+		}
+	}
+	for _, id := range ids {
+		data = append(data, map[string]any{"id": id})
+	}
+	out := map[string]any{"data": data}
+	switch {
+	case !in.batch:
+		return provider.JSON(200, data[0])
+	case in.permissive:
+		out["errors"] = wrong
+	}
+	return provider.JSON(200, out)
 }

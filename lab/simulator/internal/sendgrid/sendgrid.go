@@ -4,6 +4,7 @@ package sendgrid
 
 import (
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -145,8 +146,14 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET v3/scopes", Static: `{"scopes":["mail.send","user.webhooks.event.settings.read","whitelabel.read"]}`},
 		{Path: "GET v3/whitelabel/domains", Static: authenticated},
 	}
+	g.Hooks = hooks(a, key)
+	return g.Provider, nil
+}
+
+// hooks returns how the event webhook is collected, signed and repeated.
+func hooks(a *provider.Account, key *ecdsa.PrivateKey) provider.Hooks {
 	gaps := provider.Minutes(1, 2, 4, 8, 16, 32, 60)
-	g.Hooks = provider.Hooks{
+	return provider.Hooks{
 		Batching: provider.Batching{
 			Events:     a.Options.FlushCount,
 			Every:      a.Options.FlushEvery,
@@ -176,7 +183,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 			}, nil
 		},
 	}
-	return g.Provider, nil
 }
 
 // showList answers with a page of a suppression list, the newest entries first.
