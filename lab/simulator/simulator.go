@@ -306,7 +306,7 @@ func (s *Simulator) Stats(account string) Stats {
 // first. A call is logged when it ends.
 func (s *Simulator) CallLog(account string) []Call {
 	if a := s.account(account); a != nil {
-		return a.calls.list()
+		return a.calls.last()
 	}
 	return nil
 }

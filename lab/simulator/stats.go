@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -107,29 +108,26 @@ type Call struct {
 type callLog struct {
 	mu   sync.Mutex
 	size int
-	ring []Call
-	next int
+	list []Call
 }
 
 func (l *callLog) add(c Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.ring) < l.size {
-		l.ring = append(l.ring, c)
-		return
+	if len(l.list) == 2*l.size {
+		l.list = slices.Clone(l.list[l.size:])
 	}
-	l.ring[l.next] = c
-	l.next = (l.next + 1) % l.size
+	l.list = append(l.list, c)
 }
 
-func (l *callLog) list() []Call {
+func (l *callLog) last() []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append(append([]Call(nil), l.ring[l.next:]...), l.ring[:l.next]...)
+	return slices.Clone(l.list[max(0, len(l.list)-l.size):])
 }
 
 func (l *callLog) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ring, l.next = nil, 0
+	l.list = nil
 }

@@ -139,7 +139,10 @@ func NewForm(text string, own Holes) (f Form) {
 		var p piece
 		if open >= 0 {
 			name := text[open+1 : end]
-			p = piece{event: first(own.Event[name], shared.Event[name]), copy: first(own.Copy[name], shared.Copy[name])}
+			p = piece{event: own.Event[name], copy: own.Copy[name]}
+			if p.event == nil && p.copy == nil {
+				p = piece{event: shared.Event[name], copy: shared.Copy[name]}
+			}
 		}
 		if p.event == nil && p.copy == nil {
 			begin = end + 1 // it is part of the text
@@ -148,13 +151,6 @@ func NewForm(text string, own Holes) (f Form) {
 		f = append(f, piece{text: text[:open]}, p)
 		text, begin = text[end+1:], 0
 	}
-}
-
-func first(a, b Hole) Hole {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // Writer returns a function that appends the form for copies. What copies have in common is written once.
