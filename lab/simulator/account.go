@@ -34,26 +34,12 @@ var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
 }
 
 // An Account is a customer account at a simulated provider.
-type Account struct {
-	Name string `json:"name"` // path prefix; a-z 0-9 - _
-	Kind string `json:"kind"`
-	Key  string `json:"key"` // API key; requests with another one get 401
-	// Mailgun: the sending domain, another one gets 404. SendGrid: the authenticated domain.
-	Domain     string `json:"domain,omitempty"`
-	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
-	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
-	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of
-	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey. Postmark:
-	// user:password, which webhooks carry; empty = none. Resend: whsec_ and base64; empty
-	// = AddAccount makes one.
-	SigningKey string `json:"signing_key,omitempty"`
-}
+type Account = provider.Customer
 
 // An account is an Account in use.
 type account struct {
 	s        *Simulator
 	name     string
-	kind     string
 	provider *provider.Provider
 	outbox   *outbox
 
@@ -100,32 +86,19 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	if err := provider.CheckURL(c.WebhookURL); err != nil {
 		return nil, err
 	}
-	a := &account{s: s, name: c.Name, kind: c.Kind, calls: callLog{size: s.opts.CallLogSize}}
+	a := &account{s: s, name: c.Name, calls: callLog{size: s.opts.CallLogSize}}
 	a.latency.Store(int64(s.opts.Latency))
 	a.tally.Store(newTally())
 	var err error
 	a.provider, err = open(&provider.Account{
-		Name:       c.Name,
-		Key:        c.Key,
-		Domain:     c.Domain,
-		SigningKey: c.SigningKey,
-		IDs:        provider.NewIDs(s.seed, c.Name),
-		Webhooks:   provider.NewWebhooks(c.WebhookURL),
-		Lists:      provider.NewLists(),
-		Keys:       &provider.Keys{},
-		Options: provider.Options{
-			LookupLag:         s.opts.LookupLag,
-			LookupWindow:      s.opts.LookupWindow,
-			LookupsPerSecond:  s.opts.LookupsPerSecond,
-			NoLogs:            s.opts.NoLogs,
-			NoLists:           s.opts.NoLists,
-			FlushEvery:        s.opts.FlushEvery,
-			FlushCount:        s.opts.FlushCount,
-			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,
-			RetryDelivered:    s.opts.RetryDelivered,
-		},
-		Scale: s.scaled,
-		Log:   func(until time.Time) []message.Event { return a.outbox.happened(until) },
+		Customer: c,
+		IDs:      provider.NewIDs(s.seed, c.Name),
+		Webhooks: provider.NewWebhooks(c.WebhookURL),
+		Lists:    provider.NewLists(),
+		Keys:     &provider.Keys{},
+		Options:  s.opts,
+		Scale:    s.scaled,
+		Log:      func(until time.Time) []message.Event { return a.outbox.happened(until) },
 	})
 	if err != nil {
 		return nil, err
@@ -139,14 +112,9 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 func (s *Simulator) Accounts() []Account {
 	list := []Account{}
 	for _, a := range s.accountList() {
-		list = append(list, Account{
-			Name:       a.name,
-			Kind:       a.kind,
-			Key:        a.provider.Key,
-			Domain:     a.provider.Domain,
-			WebhookURL: a.provider.Webhooks.URL(),
-			SigningKey: a.provider.SigningKey,
-		})
+		c := a.provider.Customer
+		c.WebhookURL = a.provider.Webhooks.URL()
+		list = append(list, c)
 	}
 	return list
 }

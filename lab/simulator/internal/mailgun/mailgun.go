@@ -183,7 +183,7 @@ func (g Mailgun) own(answer func(*http.Request) provider.Answer) func(*http.Requ
 // showList answers with a page of a suppression list, which begins after an address.
 func (g Mailgun) showList(r *http.Request) provider.Answer {
 	list, form := r.PathValue("list"), r.URL.Query()
-	if !g.HasList(list) {
+	if g.Named(list) == nil {
 		return g.Say(404)
 	}
 	limit := defaultLimit

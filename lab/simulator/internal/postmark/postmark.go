@@ -261,7 +261,7 @@ func (g Postmark) dump(r *http.Request) provider.Answer {
 	is := func(name, value string) bool { return q.Get(name) == "" || strings.EqualFold(q.Get(name), value) }
 	for _, l := range g.Suppress {
 		for _, e := range g.Lists.All(l.Name, time.Now()) {
-			if is("SuppressionReason", e.Name) && is("Origin", e.Text) && is("EmailAddress", e.Address) &&
+			if is("SuppressionReason", e.List) && is("Origin", e.Text) && is("EmailAddress", e.Address) &&
 				!e.At.Before(from) && !e.At.After(to) {
 				list = append(list, e)
 			}

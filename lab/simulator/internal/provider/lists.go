@@ -25,24 +25,34 @@ type List struct {
 	Item string
 }
 
-// A Listed is an entry of a suppression list.
+// A Listed is an address on a suppression list.
 type Listed struct {
-	Address      string // in lower case
-	At           time.Time
-	Status, Text string // of a bounce
-	*List
+	Address string // in lower case
+	At      time.Time
+	List    string          // name in the provider's API, like bounces
+	Status  string          // code of a bounce
+	Text    string          // of a bounce; Mailgun: the tags of an unsubscription, separated by spaces (all mail is dropped)
+	Drops   message.Outcome // of its list
 }
 
 // Entry returns the entry that an outcome leads to, without address and time. ok is false if there is none.
 func (p *Provider) Entry(o message.Outcome) (e Listed, ok bool) {
-	for i := range p.Suppress {
-		if l := &p.Suppress[i]; slices.Contains(l.Of, o) {
+	for _, l := range p.Suppress {
+		if slices.Contains(l.Of, o) {
 			stages := p.Stages[o]
 			r := replies[stages[len(stages)-1].Step]
-			return Listed{Status: r.fill(l.Status), Text: r.fill(l.Text), List: l}, true
+			return Listed{List: l.Name, Status: r.fill(l.Status), Text: r.fill(l.Text), Drops: l.Drops}, true
 		}
 	}
 	return e, false
+}
+
+// Named returns the suppression list with the name, or nil.
+func (p *Provider) Named(name string) *List {
+	if i := slices.IndexFunc(p.Suppress, func(l List) bool { return l.Name == name }); i >= 0 {
+		return &p.Suppress[i]
+	}
+	return nil
 }
 
 // Lists are the suppression lists of an account. They are safe for concurrent use. An entry
@@ -60,7 +70,7 @@ func (l *Lists) Put(e Listed) {
 	e.Address = strings.ToLower(e.Address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	same := func(o Listed) bool { return o.Name == e.Name }
+	same := func(o Listed) bool { return o.List == e.List }
 	if there := l.entries[e.Address]; !slices.ContainsFunc(there, same) {
 		l.entries[e.Address] = append(there, e)
 	}
@@ -72,7 +82,7 @@ func (l *Lists) Remove(list, address string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	there := l.entries[address]
-	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.Name == list && !e.At.After(now) })
+	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.List == list && !e.At.After(now) })
 	if l.entries[address] = left; len(left) == 0 {
 		delete(l.entries, address)
 	}
@@ -85,7 +95,7 @@ func (l *Lists) All(list string, now time.Time) (out []Listed) {
 	defer l.mu.RUnlock()
 	for _, there := range l.entries {
 		for _, e := range there {
-			if e.Name == list && !e.At.After(now) {
+			if e.List == list && !e.At.After(now) {
 				out = append(out, e)
 			}
 		}
@@ -131,10 +141,10 @@ func (p *Provider) Items(entries []Listed) []json.RawMessage {
 		if len(words) == 0 {
 			words = []string{"*"} // all
 		}
-		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.Name),
+		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.List),
 			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(appendList(nil, words)),
 			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
-			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(e.Item)))
+			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
 	}
 	return out
 }
@@ -142,11 +152,6 @@ func (p *Provider) Items(entries []Listed) []json.RawMessage {
 // EntryID returns the id of an entry, at providers that have them.
 func (p *Provider) EntryID(e Listed) string {
 	hash := fnv.New64a()
-	hash.Write([]byte(e.Name + " " + e.Address))
+	hash.Write([]byte(e.List + " " + e.Address))
 	return p.IDs.UUID(hash.Sum64())
-}
-
-// HasList reports whether the provider has a suppression list with the name.
-func (p *Provider) HasList(name string) bool {
-	return slices.ContainsFunc(p.Suppress, func(l List) bool { return l.Name == name })
 }

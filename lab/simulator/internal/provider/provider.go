@@ -10,13 +10,23 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
-// An Account is a customer account at a provider, with what the simulator lends to it.
-type Account struct {
-	Name       string
-	Key        string // API key
-	Domain     string // sending domain
-	SigningKey string // of webhooks; if it is empty, the kind sets one
+// A Customer is a customer account at a simulated provider.
+type Customer struct {
+	Name string `json:"name"` // path prefix; a-z 0-9 - _
+	Kind string `json:"kind"`
+	Key  string `json:"key"` // API key; requests with another one get 401 or 403
+	// Mailgun: the sending domain, another one gets 404. SendGrid, Resend: the authenticated domain.
+	Domain     string `json:"domain,omitempty"`
+	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
+	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
+	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark: user:password, which webhooks
+	// carry; empty = none. Resend: whsec_ and base64; empty = one is made.
+	SigningKey string `json:"signing_key,omitempty"`
+}
 
+// An Account is a Customer with what the simulator lends to the imitation.
+type Account struct {
+	Customer
 	IDs      IDs
 	Webhooks *Webhooks
 	Lists    *Lists
@@ -29,19 +39,6 @@ type Account struct {
 	Log func(until time.Time) []message.Event
 
 	lookups limiter
-}
-
-// Options are the simulator's options that concern providers.
-type Options struct {
-	LookupLag         time.Duration
-	LookupWindow      time.Duration // 0 = without end
-	LookupsPerSecond  int           // 0 = without limit
-	NoLogs            bool
-	NoLists           bool
-	FlushEvery        time.Duration
-	FlushCount        int
-	NewEventIDOnRetry bool
-	RetryDelivered    bool
 }
 
 // A Provider imitates a provider for one account. It is safe for concurrent use.

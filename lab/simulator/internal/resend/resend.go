@@ -223,7 +223,7 @@ func (g Resend) unlist(r *http.Request) provider.Answer {
 	removed := false
 	for _, e := range g.entries("") {
 		if id := g.EntryID(e); id == r.PathValue("id") || strings.EqualFold(e.Address, r.PathValue("id")) {
-			removed = g.Lists.Remove(e.Name, e.Address, time.Now()) || removed
+			removed = g.Lists.Remove(e.List, e.Address, time.Now()) || removed
 		}
 	}
 	if !removed {

@@ -188,7 +188,7 @@ func hooks(a *provider.Account, key *ecdsa.PrivateKey) provider.Hooks {
 // showList answers with a page of a suppression list, the newest entries first.
 func (g SendGrid) showList(r *http.Request) provider.Answer {
 	list, now, form := r.PathValue("list"), time.Now(), r.URL.Query()
-	if !g.HasList(list) {
+	if g.Named(list) == nil {
 		return g.Say(404)
 	}
 	number := func(name string, otherwise int64) int64 {
