@@ -8,7 +8,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 )
 
@@ -19,39 +21,26 @@ type Kind = string
 const (
 	SendGrid = "sendgrid"
 	Mailgun  = "mailgun"
+	Postmark = "postmark"
+	Resend   = "resend"
 )
 
 // providers holds the constructor of each kind.
-var providers = map[Kind]func(provider.Account) (provider.Provider, error){
+var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
 	SendGrid: sendgrid.New,
 	Mailgun:  mailgun.New,
+	Postmark: postmark.New,
+	Resend:   resend.New,
 }
 
 // An Account is a customer account at a simulated provider.
-type Account struct {
-	Name string `json:"name"` // path prefix; a-z 0-9 - _
-	Kind string `json:"kind"`
-	Key  string `json:"key"` // API key; requests with another one get 401
-	// Mailgun: the sending domain, another one gets 404. SendGrid: the authenticated domain.
-	Domain     string `json:"domain,omitempty"`
-	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
-	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
-	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of
-	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey.
-	SigningKey string `json:"signing_key,omitempty"`
-}
+type Account = provider.Customer
 
 // An account is an Account in use.
 type account struct {
 	s        *Simulator
 	name     string
-	kind     string
-	key      string
-	ids      provider.IDs
-	provider provider.Provider
-	about    provider.Description
-	webhooks *provider.Webhooks
-	lists    *provider.Lists
+	provider *provider.Provider
 	outbox   *outbox
 
 	latency atomic.Int64
@@ -97,45 +86,24 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	if err := provider.CheckURL(c.WebhookURL); err != nil {
 		return nil, err
 	}
-	a := &account{
-		s:        s,
-		name:     c.Name,
-		kind:     c.Kind,
-		key:      c.Key,
-		ids:      provider.NewIDs(s.seed, c.Name),
-		webhooks: provider.NewWebhooks(c.WebhookURL),
-		lists:    provider.NewLists(),
-		calls:    callLog{size: s.opts.CallLogSize},
-	}
+	a := &account{s: s, name: c.Name, calls: callLog{size: s.opts.CallLogSize}}
 	a.latency.Store(int64(s.opts.Latency))
 	a.tally.Store(newTally())
 	var err error
-	a.provider, err = open(provider.Account{
-		Name:       c.Name,
-		Key:        c.Key,
-		Domain:     c.Domain,
-		SigningKey: c.SigningKey,
-		IDs:        a.ids,
-		Webhooks:   a.webhooks,
-		Lists:      a.lists,
-		Options: provider.Options{
-			LookupLag:         s.opts.LookupLag,
-			LookupWindow:      s.opts.LookupWindow,
-			LookupsPerSecond:  s.opts.LookupsPerSecond,
-			NoLogs:            s.opts.NoLogs,
-			NoLists:           s.opts.NoLists,
-			FlushEvery:        s.opts.FlushEvery,
-			FlushCount:        s.opts.FlushCount,
-			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,
-			RetryDelivered:    s.opts.RetryDelivered,
-		},
-		Scale: s.scaled,
-		Log:   func(until time.Time) []message.Event { return a.outbox.happened(until) },
+	a.provider, err = open(&provider.Account{
+		Customer: c,
+		IDs:      provider.NewIDs(s.seed, c.Name),
+		Webhooks: provider.NewWebhooks(c.WebhookURL),
+		Lists:    provider.NewLists(),
+		Keys:     &provider.Keys{},
+		Options:  s.opts,
+		Scale:    s.scaled,
+		Log:      func(until time.Time) []message.Event { return a.outbox.happened(until) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.about = a.provider.Describe()
+	a.provider.Complete()
 	a.outbox = newOutbox(a)
 	return a, nil
 }
@@ -144,14 +112,9 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 func (s *Simulator) Accounts() []Account {
 	list := []Account{}
 	for _, a := range s.accountList() {
-		list = append(list, Account{
-			Name:       a.name,
-			Kind:       a.kind,
-			Key:        a.key,
-			Domain:     a.about.Domain,
-			WebhookURL: a.webhooks.URL(),
-			SigningKey: a.about.SigningKey,
-		})
+		c := a.provider.Customer
+		c.WebhookURL = a.provider.Webhooks.URL()
+		list = append(list, c)
 	}
 	return list
 }
@@ -161,7 +124,7 @@ func (s *Simulator) Accounts() []Account {
 // accounts.
 func (s *Simulator) PublicKey(account string) string {
 	if a := s.account(account); a != nil {
-		return a.about.PublicKey
+		return a.provider.PublicKey
 	}
 	return ""
 }
@@ -178,7 +141,7 @@ func (s *Simulator) SetWebhookURL(account, url string) {
 		s.log.Error("simulator: webhook URL not set", "account", account, "err", err)
 		return
 	}
-	a.webhooks.SetURL(url)
+	a.provider.Webhooks.SetURL(url)
 }
 
 // SetLatency replaces Options.Latency for the account, or for all if the name is
@@ -191,8 +154,5 @@ func (s *Simulator) SetLatency(account string, d time.Duration) {
 	}
 }
 
-// count changes the counters of the account and those of all accounts.
-func (a *account) count(change func(*tally)) {
-	change(a.tally.Load())
-	change(a.s.total.Load())
-}
+// tallies returns the counters of the account and those of all accounts.
+func (a *account) tallies() tallies { return tallies{a.tally.Load(), a.s.total.Load()} }

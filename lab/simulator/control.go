@@ -101,11 +101,26 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 	case "GET accounts":
 		return s.infos(), nil
 	case "POST accounts":
-		return s.controlAdd(r.Body)
+		var a Account
+		if err := decode(r.Body, &a); err != nil {
+			return nil, err
+		}
+		if err := s.AddAccount(a); err != nil {
+			return nil, badRequest{err}
+		}
+		return AccountInfo{a, s.PublicKey(a.Name)}, nil
 	case "GET faults":
 		return s.Faults(), nil
 	case "POST faults":
-		return s.controlInject(r.Body)
+		var f Fault
+		if err := decode(r.Body, &f); err != nil {
+			return nil, err
+		}
+		id, err := s.inject(f)
+		if err != nil {
+			return nil, badRequest{err}
+		}
+		return map[string]string{"id": id}, nil
 	case "DELETE faults":
 		n := s.clear(func(f *fault) bool {
 			return (rest == "" || f.ID == rest) && (account == "" || f.Account == account)
@@ -114,9 +129,9 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 	case "GET stats":
 		return s.Stats(account), nil
 	case "GET calls":
-		return nonNil(s.CallLog(account)), nil
+		return append([]Call{}, s.CallLog(account)...), nil
 	case "GET copies":
-		return nonNil(s.Copies(query.Get("id"))), nil
+		return append([]Copy{}, s.Copies(query.Get("id"))...), nil
 	case "GET settings":
 		return s.settings(), nil
 	case "POST settings":
@@ -132,13 +147,6 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 		return nil, nil
 	}
 	return nil, errNoRoute
-}
-
-func nonNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }
 
 func reply(w http.ResponseWriter, status int, v any, err error) {
@@ -169,34 +177,11 @@ func (s *Simulator) infos() []AccountInfo {
 	return list
 }
 
-func (s *Simulator) controlAdd(body io.Reader) (any, error) {
-	var a Account
-	if err := decode(body, &a); err != nil {
-		return nil, err
-	}
-	if err := s.AddAccount(a); err != nil {
-		return nil, badRequest{err}
-	}
-	return AccountInfo{a, s.PublicKey(a.Name)}, nil
-}
-
-func (s *Simulator) controlInject(body io.Reader) (any, error) {
-	var f Fault
-	if err := decode(body, &f); err != nil {
-		return nil, err
-	}
-	id, err := s.inject(f)
-	if err != nil {
-		return nil, badRequest{err}
-	}
-	return map[string]string{"id": id}, nil
-}
-
 func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
 	for _, a := range s.accountList() {
-		url, latency := a.webhooks.URL(), Duration(a.latency.Load())
+		url, latency := a.provider.Webhooks.URL(), Duration(a.latency.Load())
 		list = append(list, Settings{a.name, &url, &latency, &delay})
 	}
 	return list

@@ -2,6 +2,8 @@ package simulator_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -26,13 +28,18 @@ func TestClientControlsEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	info, err := c.AddAccount(ctx, simulator.Account{
+	// call makes a request to the control API that must succeed.
+	call := func(method, path string, in, out any) {
+		t.Helper()
+		must(c.Call(ctx, method, path, in, out))
+	}
+	var info simulator.AccountInfo
+	call("POST", "/accounts", simulator.Account{
 		Name:       "sg-eu",
 		Kind:       simulator.SendGrid,
 		Key:        simtest.SendGridKey,
 		WebhookURL: r.Accounts()[0].WebhookURL + "-eu",
-	})
-	must(err)
+	}, &info)
 	if len(info.PublicKey) != 124 {
 		t.Errorf("account %+v", info)
 	}
@@ -45,8 +52,8 @@ func TestClientControlsEverything(t *testing.T) {
 
 	id, err := c.Inject(ctx, simulator.Fault{Account: "sg-eu", Mode: "status:503", Times: 1, Delay: time.Millisecond})
 	must(err)
-	faults, err := c.Faults(ctx)
-	must(err)
+	var faults []simulator.Fault
+	call("GET", "/faults", nil, &faults)
 	if len(faults) != 1 || faults[0].ID != id || faults[0].Delay != time.Millisecond || faults[0].Times != 1 {
 		t.Errorf("faults %+v", faults)
 	}
@@ -55,8 +62,8 @@ func TestClientControlsEverything(t *testing.T) {
 	}
 	r.Send(t, "sg-eu", "r", "a@example.com", "b@example.com")
 	r.Send(t, "sg", "r", "a@example.com")
-	must(c.Flush(ctx))
-	must(c.Settle(ctx))
+	call("POST", "/flush?timeout=1h", nil, nil)
+	call("POST", "/flush?timeout=1h&settle=true", nil, nil)
 	st, err := c.Stats(ctx, "sg-eu")
 	must(err)
 	if st.Copies != 2 || st.ByStatus[503] != 1 || st.EventsOK+st.EventsGivenUp+st.EventsPending == 0 {
@@ -68,28 +75,38 @@ func TestClientControlsEverything(t *testing.T) {
 		copies[0].At.IsZero() {
 		t.Errorf("copies %+v", copies)
 	}
-	seen := map[string]int{}
-	must(c.EachCopy(ctx, 1, func(id string, per map[string]int) { seen[id] = per["sg"] + 10*per["sg-eu"] }))
-	if len(seen) != 2 || seen["r0"] != 11 || seen["r1"] != 10 {
+	// lines returns the lines of the list of copies.
+	lines := func(min string) (seen map[string]map[string]int) {
+		t.Helper()
+		resp, err := r.HTTP.Get(r.URL + "/control/copies?min=" + min)
+		must(err)
+		defer resp.Body.Close()
+		seen = map[string]map[string]int{}
+		for dec := json.NewDecoder(resp.Body); dec.More(); {
+			var line simulator.CopyCount
+			must(dec.Decode(&line))
+			seen[line.ID] = line.Accounts
+		}
+		return seen
+	}
+	if seen := lines("1"); fmt.Sprint(seen) != "map[r0:map[sg:1 sg-eu:1] r1:map[sg-eu:1]]" {
 		t.Errorf("listing %v", seen)
 	}
-	clear(seen)
-	must(c.EachCopy(ctx, 2, func(id string, per map[string]int) { seen[id]++ }))
-	if len(seen) != 1 || seen["r0"] != 1 {
+	if seen := lines("2"); fmt.Sprint(seen) != "map[r0:map[sg:1 sg-eu:1]]" {
 		t.Errorf("doubled %v", seen)
 	}
-	calls, err := c.CallLog(ctx, "sg-eu")
-	must(err)
+	var calls []simulator.Call
+	call("GET", "/calls?account=sg-eu", nil, &calls)
 	if len(calls) != 2 || calls[0].Status != 503 || calls[1].Recipients != 2 {
 		t.Errorf("calls %+v", calls)
 	}
 
-	must(c.SetLatency(ctx, "sg", time.Minute))
-	must(c.SetWebhookURL(ctx, "mg", "http://elsewhere/"))
-	delay := simulator.Duration(time.Hour)
-	must(c.Change(ctx, simulator.Settings{EventDelay: &delay}))
-	settings, err := c.Settings(ctx)
-	must(err)
+	minute, delay, hook := simulator.Duration(time.Minute), simulator.Duration(time.Hour), "http://elsewhere/"
+	call("POST", "/settings", simulator.Settings{Account: "sg", Latency: &minute}, nil)
+	call("POST", "/settings", simulator.Settings{Account: "mg", WebhookURL: &hook}, nil)
+	call("POST", "/settings", simulator.Settings{EventDelay: &delay}, nil)
+	var settings []simulator.Settings
+	call("GET", "/settings", nil, &settings)
 	if len(settings) != 3 || time.Duration(*settings[0].Latency) != time.Minute ||
 		*settings[1].WebhookURL != "http://elsewhere/" || *settings[2].EventDelay != delay || *settings[1].Latency != 0 {
 		t.Errorf("settings %+v", settings)
@@ -101,15 +118,15 @@ func TestClientControlsEverything(t *testing.T) {
 	}
 	id, err = c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang})
 	must(err)
-	must(c.ClearAll(ctx, "mg"))
+	call("DELETE", "/faults?account=mg", nil, nil)
 	if n := len(r.Faults()); n != 1 {
 		t.Errorf("%d faults", n)
 	}
-	must(c.Clear(ctx, id))
+	call("DELETE", "/faults/"+id, nil, nil)
 	if n := len(r.Faults()); n != 0 {
 		t.Errorf("%d faults", n)
 	}
-	must(c.Reset(ctx))
+	call("POST", "/reset", nil, nil)
 	if st, err := c.Stats(ctx, ""); err != nil || st.Calls != 0 || st.Copies != 0 {
 		t.Errorf("%v %+v", err, st)
 	}
@@ -118,9 +135,9 @@ func TestClientControlsEverything(t *testing.T) {
 		"bad fault":       second(c.Inject(ctx, simulator.Fault{Mode: "nonsense"})),
 		"no such account": second(c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang, Account: "unknown"})),
 		"stats":           second(c.Stats(ctx, "unknown")),
-		"url":             c.SetWebhookURL(ctx, "mg", "ftp://x"),
-		"latency":         c.SetLatency(ctx, "unknown", 1),
-		"account":         second(c.AddAccount(ctx, simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k"})),
+		"url":             c.Call(ctx, "POST", "/settings", map[string]string{"account": "mg", "webhook_url": "ftp://x"}, nil),
+		"latency":         c.Call(ctx, "POST", "/settings", map[string]string{"account": "unknown", "latency": "1s"}, nil),
+		"account":         c.Call(ctx, "POST", "/accounts", simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k"}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "simulator: ") || strings.HasSuffix(err.Error(), ": ") {
 			t.Errorf("%s: %v", name, err)
@@ -177,7 +194,7 @@ func TestControlAPI(t *testing.T) {
 	r.Send(t, "mg", "r", "a@example.com")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := (&simulator.Client{URL: r.URL, HTTP: r.HTTP}).Flush(ctx); err == nil {
+	if err := (&simulator.Client{URL: r.URL, HTTP: r.HTTP}).Call(ctx, "POST", "/flush", nil, nil); err == nil {
 		t.Error("flush ended")
 	}
 	resp, err := r.HTTP.Post(r.URL+"/control/flush?timeout=10ms", "", nil)

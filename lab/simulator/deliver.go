@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -60,24 +62,14 @@ func (ob *outbox) flushTime() int64 { return ob.since + int64(ob.s.scaled(ob.bat
 
 // collect takes waiting events for one post. The outbox is locked and has some.
 func (ob *outbox) collect() (p post) {
-	for room := ob.batching.Events; room > 0 && ob.waiting > 0; {
+	p.items = make([]item, 0, min(ob.batching.Events, ob.waiting))
+	for len(p.items) < cap(p.items) {
 		e := ob.ready[0]
-		s := e.take(int32(room))
-		if e.left == 0 {
+		if p.items = e.take(p.items, cap(p.items)-len(p.items)); e.left == 0 {
 			pop(&ob.ready)
 		}
-		room -= int(s.n)
-		ob.waiting -= int(s.n)
-		if p.scheduled == nil {
-			p.segment = s
-			continue
-		}
-		if p.more == nil {
-			p.more = &further{}
-		}
-		p.more.segments = append(p.more.segments, s)
 	}
-	if ob.waiting > 0 {
+	if ob.waiting -= len(p.items); ob.waiting > 0 {
 		ob.since = ob.ready[0].Due
 	}
 	return p
@@ -87,36 +79,42 @@ func (ob *outbox) collect() (p post) {
 func (ob *outbox) deliver(p post) {
 	muted := p.muted
 	status, sent := ob.send(&p)
-	count := ob.a.count
-	if sent > 0 {
-		count(func(t *tally) { t.post(status, sent) })
-	}
-	count(func(t *tally) { t.muted.Add(int64(p.muted - muted)) })
+	count := ob.a.tallies().count
+	count(func(st *Stats) {
+		if sent > 0 {
+			st.Posts++
+			st.EventsSent += int64(sent)
+			st.PostsByStatus[status]++
+		}
+		st.EventsMuted += int64(p.muted - muted)
+	})
 	p.tries++
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
-	if p.gen < ob.oldest {
+	if p.items[0].gen < ob.oldest {
 		return // from before a reset
 	}
-	n := int64(p.events()) - int64(p.muted)
+	n := int64(len(p.items) - p.muted)
 	switch {
 	case sent == 0:
-	case ob.a.provider.Acknowledged(status):
-		count(func(t *tally) { t.ok.Add(n) })
+	case ob.a.provider.Hooks.Acknowledged(status):
+		count(func(st *Stats) { st.EventsOK += n })
 	case ob.retry(&p, status):
 		return
 	default:
-		count(func(t *tally) { t.givenUp.Add(n) })
+		count(func(st *Stats) { st.EventsGivenUp += n })
 	}
-	p.segments(func(s segment) { ob.close(s.gen, int(s.n)) })
+	for _, e := range p.items {
+		ob.close(e.gen)
+	}
 }
 
 // retry puts a failed post off. It reports false if the provider gives up. The
 // outbox is locked.
 func (ob *outbox) retry(p *post, status int) bool {
 	now := time.Now().UnixNano()
-	age := time.Duration(float64(now-p.Due) * ob.s.opts.TimeScale)
-	gap, ok := ob.a.provider.Retry(p.stage(), status, int(p.tries), age)
+	age := time.Duration(float64(now-p.items[0].Due) * ob.s.opts.TimeScale)
+	gap, ok := ob.a.provider.Hooks.Retry(p.items[0].stage(), status, int(p.tries), age)
 	if !ok {
 		return false
 	}
@@ -133,9 +131,11 @@ func (ob *outbox) retry(p *post, status int) bool {
 // have not been counted as open.
 func (ob *outbox) enqueue(p post, new bool) {
 	ob.mu.Lock()
-	if p.gen >= ob.oldest {
-		if new {
-			p.segments(func(s segment) { ob.open[s.gen] += int(s.n) })
+	if p.items[0].gen >= ob.oldest {
+		for _, e := range p.items {
+			if new {
+				ob.open[e.gen]++
+			}
 		}
 		ob.posts = append(ob.posts, p)
 	}
@@ -143,9 +143,9 @@ func (ob *outbox) enqueue(p post, new bool) {
 	ob.nudge()
 }
 
-// close ends n events of a generation. The outbox is locked.
-func (ob *outbox) close(gen uint32, n int) {
-	if ob.open[gen] -= n; ob.open[gen] == 0 {
+// close ends an event of a generation. The outbox is locked.
+func (ob *outbox) close(gen uint32) {
+	if ob.open[gen]--; ob.open[gen] == 0 {
 		delete(ob.open, gen)
 		ob.done.Broadcast()
 	}
@@ -156,30 +156,32 @@ func (ob *outbox) close(gen uint32, n int) {
 // counts the events without a webhook in p.muted. It may shorten p and enqueue the
 // rest.
 func (ob *outbox) send(p *post) (status, sent int) {
-	urls := ob.a.provider.URLs(p.stage())
+	urls := ob.a.provider.URLs(p.items[0].stage())
 	if int(p.url) >= len(urls) {
 		return 0, 0
 	}
 	if !p.planned {
 		p.planned = true
-		if !ob.batching.Single {
-			ob.plan(p)
-		} else if !ob.planSingle(p, len(urls)) {
-			return 0, 0
+		if ob.plan(p); ob.batching.Single {
+			ob.spread(p, len(urls))
 		}
 	}
 	r := ob.render(p)
 	if r.sent == 0 {
 		return 0, 0
 	}
-	body, header, err := ob.a.provider.Sign(ob.toSign(p, r.body))
+	body, header, err := ob.a.provider.Hooks.Sign(ob.toSign(p, r.body))
 	if err != nil {
 		ob.s.log.Error("simulator: signing events", "account", ob.a.name, "err", err)
 		return 0, r.sent
 	}
 	status = ob.postJSON(urls[p.url], body, header)
 	if p.tries == 0 && r.faults != (faultCounts{}) {
-		ob.a.count(func(t *tally) { t.addFaults(r.faults) })
+		ob.a.tallies().count(func(st *Stats) {
+			st.EventsDoubled += r.faults.doubled
+			st.EventsOvertaken += r.faults.overtaken
+			st.EventsLate += r.faults.late
+		})
 	}
 	return status, r.sent
 }
@@ -191,14 +193,16 @@ func (ob *outbox) toSign(p *post, body []byte) provider.Post {
 	if p.repeat {
 		nonce |= 1 << 8
 	}
-	if p.signed == 0 || ob.s.opts.ResignRetries {
+	if p.signed == 0 || ob.s.opts.ResignRetries || ob.a.provider.Hooks.Resigns {
 		p.signed = time.Now().Unix()
+	}
+	if ob.s.opts.ResignRetries {
 		nonce |= uint64(p.tries) << 16
 	}
 	return provider.Post{
 		Body:   body,
-		Event:  &p.Event,
-		Copy:   p.first().Index,
+		Event:  &p.items[0].Event,
+		Copy:   p.items[0].copy.Index,
 		Time:   p.signed,
 		Nonce:  nonce,
 		Forged: ob.forged(p),
@@ -217,69 +221,85 @@ type rendering struct {
 // Options.NewEventIDOnRetry is set.
 func (ob *outbox) render(p *post) (r rendering) {
 	b := &ob.batching
-	size := p.events() * b.EventBytes * 5 / 4
+	size := len(p.items) * b.EventBytes * 5 / 4
 	if b.Bytes > 0 {
 		size = min(size, b.Bytes)
 	}
 	r.body = append(make([]byte, 0, size+2*b.EventBytes), b.Open...)
-	r.faults = p.faultCounts()
+	if p.repeat {
+		r.faults.doubled++
+	}
+	if p.behind {
+		r.faults.overtaken++
+	}
 	var ends []int
 	var order []eventKey // of what is shuffled
-	var rest *post
-	shuffled := p.more != nil && p.more.shuffle != 0
-	muted, at, part := uint32(0), 0, -1
-	p.segments(func(s segment) {
-		part++
-		if rest != nil {
-			return
+	var of *scheduled
+	var write func([]byte, *message.Copy) []byte
+	var quiet, late bool
+	p.muted = 0
+	for i, e := range p.items {
+		if e.scheduled != of {
+			of, quiet, late = e.scheduled, e.quiet(), e.group().delay > 0 && !p.repeat
+			write = e.stage().Hook.Writer(ob.a.provider.View(&e.Event, int(p.tries)))
 		}
-		write := ob.a.provider.Writer(&s.Event, int(p.tries))
-		quiet, late := s.quiet(), s.group().delay > 0 && !p.repeat
-		var done int32
-		s.each(func(c *message.Copy) bool {
-			times := p.treatment(at).times()
-			if quiet {
-				times = 0
+		if e.times == 0 || quiet {
+			p.muted++
+			continue
+		}
+		if e.times > 1 {
+			r.faults.doubled++
+		}
+		if late {
+			r.faults.late++
+		}
+		for range e.times {
+			if r.sent++; r.sent > 1 {
+				r.body = append(r.body, b.Separator...)
 			}
-			at++
-			done++
-			if times == 0 {
-				muted++
+			r.body = write(r.body, e.copy)
+			if p.shuffle != 0 {
+				ends, order = append(ends, len(r.body)), append(order, e.key())
 			}
-			r.faults.count(times, late)
-			for ; times > 0; times-- {
-				if r.sent++; r.sent > 1 {
-					r.body = append(r.body, b.Separator...)
-				}
-				r.body = write(r.body, c)
-				if shuffled {
-					ends = append(ends, len(r.body))
-					order = append(order, eventKey{s.batch.Serial, c.Index, s.Stage})
-				}
-			}
-			if b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes {
-				rest = p.split(cut{part, done, at, c.Index + 1})
-				return false
-			}
-			return true
-		})
-	})
-	if rest != nil {
-		ob.enqueue(*rest, false)
+		}
+		if rest := p.items[i+1:]; b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes && len(rest) > 0 {
+			ob.enqueue(post{items: rest, shuffle: p.shuffle, planned: true}, false)
+			p.items = p.items[:i+1]
+			break
+		}
 	}
-	p.muted = muted
 	if len(ends) > 1 {
-		r.body = b.shuffle(r.body, ends, order, p.more.shuffle)
+		r.body = shuffle(b, r.body, ends, order, p.shuffle)
 		overtaken(order, func(int) { r.faults.overtaken++ })
 	}
 	r.body = append(r.body, b.Close...)
 	return r
 }
 
-// quiet reports whether no copy of the segment has a webhook.
-func (s segment) quiet() bool {
-	st := s.stage()
-	f := s.group().mute
+// shuffle puts the events of the body, which end at ends, into another order, and
+// their keys along with them.
+func shuffle(b *provider.Batching, body []byte, ends []int, keys []eventKey, seed uint64) []byte {
+	out := append(make([]byte, 0, cap(body)), b.Open...)
+	rng := rand.New(rand.NewPCG(seed, seed))
+	old := slices.Clone(keys)
+	for n, i := range rng.Perm(len(ends)) {
+		keys[n] = old[i]
+		if n > 0 {
+			out = append(out, b.Separator...)
+		}
+		begin := len(b.Open)
+		if i > 0 {
+			begin = ends[i-1] + len(b.Separator)
+		}
+		out = append(out, body[begin:ends[i]]...)
+	}
+	return out
+}
+
+// quiet reports whether no copy of the event has a webhook.
+func (e *scheduled) quiet() bool {
+	st := e.stage()
+	f := e.group().mute
 	return st.Quiet || f != nil && f.events.Has(st.Event, st.Kind)
 }
 

@@ -1,109 +1,101 @@
 package simulator
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"io"
 	"math"
 	"net/http"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooled is the capacity of the largest buffer that is kept for another call.
-const maxPooled = 4 << 20
-
 // exchange serves one request to send mail: faults, checks, storing, answer.
-func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Endpoint) {
+func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Send) {
 	begun := time.Now()
 	call := Call{At: begun}
-	own, total := a.tally.Load(), a.s.total.Load()
-	own.enter()
-	total.enter()
+	counts := a.tallies()
+	counts.enter()
 	defer func() {
 		call.Took = time.Since(begun)
 		a.calls.add(call)
-		total.leave(call.Status)
-		own.leave(call.Status)
+		counts.leave(call.Status)
 	}()
 
 	if verdict := a.s.faults.judge(a.name, nil, classUnread); verdict.answer != nil {
 		call.Fault = verdict.mode()
 		panic(http.ErrAbortHandler)
 	}
-	answer, verdict := a.take(r, e, &call)
-	if call.Stored {
-		own.accepted.Add(int64(call.Recipients))
-		total.accepted.Add(int64(call.Recipients))
-	}
+	answer, verdict, end := a.take(r, e, &call)
+	defer end()
 	if !a.s.pause(r.Context(), time.Duration(a.latency.Load())+verdict.delay) {
 		panic(http.ErrAbortHandler)
 	}
 	switch verdict.mode() {
 	case ModeHang, ModeHangAfterBody:
-		own.hung.Add(1)
-		total.hung.Add(1)
+		counts.count(func(st *Stats) { st.Hung++ })
 		a.s.pause(r.Context(), math.MaxInt64)
 		panic(http.ErrAbortHandler)
 	case ModeAcceptThenClose, ModeCloseUnread:
 		panic(http.ErrAbortHandler)
 	case ModeTruncate:
-		e.Dress(w.Header())
-		answer.Truncate(w)
+		a.provider.Truncate(w, answer)
 	}
 	call.Status = answer.Status
-	e.Dress(w.Header())
-	answer.Write(w)
+	a.provider.Write(w, answer)
 }
 
-// take reads the request, stores the mail if it is accepted, and fills in the call.
-func (a *account) take(r *http.Request, e *provider.Endpoint, call *Call) (provider.Answer, verdict) {
-	buf := bodies.Get().(*bytes.Buffer)
-	buf.Reset()
-	defer func() {
-		if buf.Cap() <= maxPooled {
-			bodies.Put(buf)
-		}
-	}()
-	req, problem, err := read(r, buf, e)
-	call.Bytes = buf.Len()
+// take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the exchange
+// has ended.
+func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
+	var body strings.Builder
+	c, problem, err := a.read(r, &body, e)
+	call.Bytes = body.Len()
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	}
-	recipients := req.Addresses()
+	recipients := c.Addresses()
 	call.Recipients = len(recipients)
-	verdict := a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
-	call.Fault = verdict.mode()
-	if !e.Authorized(r) {
-		problem = &e.Unauthorized
+	v = a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
+	call.Fault = v.mode()
+	var release func(*provider.Answer)
+	if status := a.provider.Unauthorized(r); status != 0 {
+		said := a.provider.Say(status)
+		problem = &said
+	} else {
+		var earlier *provider.Answer
+		earlier, release = a.provider.Keys.Begin(a.provider, r.Header.Get("Idempotency-Key"), body.String())
+		if earlier != nil {
+			problem = earlier
+		}
 	}
-	answer, stored := a.decide(req, problem, verdict, e)
-	call.Stored = stored
-	return answer, verdict
+	answer, stored := a.decide(c, problem, v)
+	call.Stored = stored != nil
+	return answer, v, func() {
+		if release != nil {
+			release(stored)
+		}
+	}
 }
 
-// read reads the whole body into buf and parses it. It fails only if the client
-// left.
-func read(r *http.Request, buf *bytes.Buffer, e *provider.Endpoint) (provider.Request, *provider.Answer, error) {
+// read reads the whole body into buf and parses it. It fails only if the client left.
+func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer, error) {
 	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
-		buf.Grow(int(n) + bytes.MinRead) // without MinRead, ReadFrom would grow it once more
+		buf.Grow(int(n))
 	}
-	var body io.Reader = r.Body
+	body := io.Reader(r.Body)
 	if e.GZIP && r.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(r.Body)
 		if err != nil {
-			req, problem := e.Parse(r, nil)
-			return req, problem, nil //nolint:nilerr // the problem is the provider's answer to it
+			c, problem := e.Parse(r, "")
+			return c, problem, nil //nolint:nilerr // the problem is the provider's answer to it
 		}
 		body = unzip
 	}
-	n, err := buf.ReadFrom(io.LimitReader(body, int64(e.Limit)+1))
+	n, err := io.Copy(buf, io.LimitReader(body, int64(e.Limit)+1))
 	switch {
 	case err != nil && body != r.Body:
 		buf.Reset() // not gzip, whatever the header says
@@ -113,17 +105,18 @@ func read(r *http.Request, buf *bytes.Buffer, e *provider.Endpoint) (provider.Re
 		// Read on for a while. If the server closed early, the client would see a
 		// broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
-		req, _ := e.Parse(r, nil)
-		return req, &e.TooLarge, nil
+		c, _ := e.Parse(r, "")
+		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
+		return c, &problem, nil
 	}
-	req, problem := e.Parse(r, buf.Bytes())
-	return req, problem, nil
+	c, problem := e.Parse(r, buf.String())
+	return c, problem, nil
 }
 
-// decide returns the answer. It stores the mail if it is accepted.
-func (a *account) decide(
-	req provider.Request, problem *provider.Answer, v verdict, e *provider.Endpoint,
-) (answer provider.Answer, stored bool) {
+// decide returns the answer. It stores the mail if it is accepted; stored is what the provider says of it then.
+func (a *account) decide(c *provider.Call, problem *provider.Answer, v verdict) (
+	answer provider.Answer, stored *provider.Answer,
+) {
 	f := v.answer
 	refused := func(addr string) bool { return message.OutcomeOf(addr, a.name) == message.Refused }
 	if f != nil && f.Mode == ModeRefuse {
@@ -131,49 +124,54 @@ func (a *account) decide(
 		f = nil
 	}
 	if problem == nil {
-		problem = req.Refuse(refused)
+		problem = c.Refuse(refused)
 	}
-	if f != nil && f.class == classAnswer {
-		if f.Store && problem == nil && !req.Dry() {
-			a.accept(req, v.mail)
-			stored = true
-		}
-		return f.answer(a.provider), stored
+	if problem == nil {
+		problem = c.Dry
+	}
+	instead := f != nil && f.class == classAnswer
+	if problem == nil && (!instead || f.Store) {
+		answer = c.Accept(a.accept(c.Batches(a.s.opts.KeepContent), v.mail))
+		stored = &answer
 	}
 	switch {
+	case instead:
+		return f.answer(a.provider), stored
 	case problem != nil:
-		return *problem, false
-	case req.Dry():
-		return e.DryAnswer, false
+		return *problem, nil
 	}
-	return a.provider.Accepted(a.accept(req, v.mail)), true
+	return answer, stored
 }
 
 // accept stores the mail and schedules its events.
-func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
-	b := &stored{Batch: req.Batch(a.s.opts.KeepContent), account: a}
-	b.Identify(a.s.opts.RecipientKey)
-	now := time.Now()
-	for i := range b.Copies {
-		c := &b.Copies[i]
-		c.Outcome = message.OutcomeOf(c.Address, a.name)
-		var g group
-		if len(faults) > 0 {
-			c.Outcome, g = treat(c.Address, c.Outcome, faults)
-			b.groups, c.Group = addGroup(b.groups, g)
+func (a *account) accept(list []*message.Batch, faults []*fault) []*message.Batch {
+	for i, batch := range list {
+		b := &stored{Batch: *batch, account: a}
+		list[i] = &b.Batch
+		b.Identify(a.s.opts.RecipientKey)
+		now := time.Now()
+		for i := range b.Copies {
+			c := &b.Copies[i]
+			c.Outcome = message.OutcomeOf(c.Address, a.name)
+			var g group
+			if len(faults) > 0 {
+				c.Outcome, g = treat(c.Address, c.Outcome, faults)
+				b.groups, c.Group = addGroup(b.groups, g)
+			}
+			if dropped, ok := a.provider.Lists.Drops(c.Address, now); ok {
+				c.Outcome = dropped
+			} else if a.s.opts.Suppress && g.park == nil {
+				a.list(c.Address, c.Outcome, now.Add(g.delay))
+			}
 		}
-		if dropped, ok := a.lists.Drops(c.Address, now); ok {
-			c.Outcome = dropped
-		} else if a.s.opts.Suppress && g.park == nil {
-			a.list(c.Address, c.Outcome, now.Add(g.delay))
+		b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
+		a.tallies().count(func(st *Stats) { st.Accepted += int64(len(b.Copies)) })
+		if !b.Test {
+			a.s.store.Load().add(b, a.tallies())
 		}
+		a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
 	}
-	b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
-	if !b.Test {
-		a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
-	}
-	a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
-	return &b.Batch
+	return list
 }
 
 // treat returns what the faults make of a copy with the given outcome.

@@ -80,27 +80,21 @@ type fault struct {
 }
 
 // answer returns what the provider answers because of the fault.
-func (f *fault) answer(p provider.Provider) provider.Answer {
+func (f *fault) answer(p *provider.Provider) provider.Answer {
 	a := p.Refused(provider.Condition{Kind: f.condition, Status: f.Status, RetryAfter: f.RetryAfter})
 	if f.Body != "" {
 		a.Body = f.Body
 	}
-	header := maps.Clone(a.Header)
-	if header == nil {
-		header = map[string]string{}
-	}
-	maps.Copy(header, f.Header)
-	a.Header = header
+	maps.Copy(a.Header, f.Header)
 	return a
 }
 
 // faults are all faults in use.
 type faults struct {
-	seed  provider.Seed
-	mu    sync.Mutex
-	list  []*fault
-	count atomic.Int32
-	last  uint64
+	seed provider.Seed
+	mu   sync.Mutex
+	list []*fault
+	last uint64
 }
 
 // A verdict is what the faults do to one call.
@@ -120,13 +114,9 @@ func (v verdict) mode() string {
 // judge applies the faults of the given classes to a call of the account with the
 // given recipients, and uses them up.
 func (fs *faults) judge(account string, recipients []string, classes ...modeClass) (v verdict) {
-	if fs.count.Load() == 0 {
-		return verdict{}
-	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	for i := 0; i < len(fs.list); i++ {
-		f := fs.list[i]
+	for _, f := range slices.Clone(fs.list) {
 		if !slices.Contains(classes, f.class) || f.Account != "" && f.Account != account {
 			continue
 		}
@@ -143,9 +133,7 @@ func (fs *faults) judge(account string, recipients []string, classes ...modeClas
 			v.answer = f
 			v.delay += f.Delay
 		}
-		if fs.drop(f) {
-			i--
-		}
+		fs.drop(f)
 	}
 	return v
 }
@@ -175,19 +163,12 @@ func (fs *faults) use(f *fault) bool {
 	return true
 }
 
-// drop removes f if it is used up, and reports whether it did. A suspension stays
-// until it is cleared, because parked mail depends on it.
-func (fs *faults) drop(f *fault) bool {
-	if f.Times == 0 || f.left > 0 || f.suspends() {
-		return false
+// drop removes f if it is used up. A suspension stays until it is cleared, because
+// parked mail depends on it.
+func (fs *faults) drop(f *fault) {
+	if f.Times > 0 && f.left == 0 && !f.suspends() {
+		fs.list = slices.DeleteFunc(fs.list, func(o *fault) bool { return o == f })
 	}
-	fs.remove(slices.Index(fs.list, f))
-	return true
-}
-
-func (fs *faults) remove(i int) {
-	fs.list = slices.Delete(fs.list, i, i+1)
-	fs.count.Store(int32(len(fs.list)))
 }
 
 func (f *fault) suspends() bool { return f.Mode == ModeSuspend }
@@ -202,9 +183,6 @@ func (f *fault) mutesUntilChanged() bool { return f.Mode == ModeEventsOff && f.T
 // inForce returns the faults of the account that satisfy want. It does not use
 // them up.
 func (fs *faults) inForce(account string, want func(*fault) bool) (list []*fault) {
-	if fs.count.Load() == 0 {
-		return nil
-	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, f := range fs.list {
@@ -251,7 +229,6 @@ func (s *Simulator) inject(f Fault) (id string, err error) {
 	c.number = fs.last
 	c.ID = "f" + strconv.FormatUint(fs.last, 10)
 	fs.list = append(fs.list, c)
-	fs.count.Store(int32(len(fs.list)))
 	return c.ID, nil
 }
 
@@ -300,13 +277,12 @@ func (s *Simulator) ClearAll(account string) {
 func (s *Simulator) clear(which func(*fault) bool) (n int) {
 	s.faults.mu.Lock()
 	var gone []*fault
-	for i := 0; i < len(s.faults.list); i++ {
-		if f := s.faults.list[i]; which(f) {
+	s.faults.list = slices.DeleteFunc(s.faults.list, func(f *fault) bool {
+		if which(f) {
 			gone = append(gone, f)
-			s.faults.remove(i)
-			i--
 		}
-	}
+		return which(f)
+	})
 	s.faults.mu.Unlock()
 	for _, f := range gone {
 		f.cleared.Store(true) // before unpark, so that nothing is parked afterwards

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 // fuzzKey is a signing key, so that not every run generates one.
@@ -82,10 +83,13 @@ func fuzzSend(t *testing.T, kind string, body []byte) {
 	}
 	for _, b := range s.store.Load().all() {
 		e := &message.Event{Batch: &b.Batch, Due: b.Time}
-		write := b.account.provider.Writer(e, 0)
+		v := b.account.provider.View(e, 0)
 		for i := range b.Copies {
-			if text := write(nil, &b.Copies[i]); !json.Valid(text) {
-				t.Fatalf("event %q", text)
+			v.Copy = &b.Copies[i]
+			for _, form := range []provider.Form{v.Stage.Hook, v.Stage.Log} {
+				if text := form.Append(nil, v); !json.Valid(text) {
+					t.Fatalf("event %q", text)
+				}
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestManyCopiesOfOneIDStayFast(t *testing.T) {
 	for range n {
 		b := &stored{Batch: message.Batch{Copies: []message.Copy{{Address: "Same@example.com"}}}, account: a}
 		b.Identify("")
-		s.store.Load().add(b, a.tally.Load(), s.total.Load())
+		s.store.Load().add(b, a.tallies())
 	}
 	if st := s.Stats("x"); st.Copies != n || st.Distinct != 1 || st.Doubled != 1 {
 		t.Errorf("stats %+v", st)

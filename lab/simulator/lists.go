@@ -9,13 +9,7 @@ import (
 )
 
 // A Suppressed is an address on a suppression list of an account.
-type Suppressed struct {
-	Address string
-	At      time.Time
-	List    string // in the provider's API, like bounces
-	Status  string // enhanced code of a bounce
-	Text    string // of a bounce; Mailgun: the tags of an unsubscription, separated by spaces (all mail is dropped)
-}
+type Suppressed = provider.Listed
 
 // Suppress puts an address on a suppression list of an account, as if earlier mail had led to it.
 func (s *Simulator) Suppress(account string, e Suppressed) error {
@@ -23,36 +17,30 @@ func (s *Simulator) Suppress(account string, e Suppressed) error {
 	if a == nil {
 		return fmt.Errorf("%w: %q", errNoAccount, account)
 	}
-	for _, l := range a.about.Listing {
-		if l.List == e.List {
-			l.Status, l.Text = e.Status, e.Text
-			a.lists.Put(provider.Listed{Address: e.Address, At: e.At, Listing: l})
-			return nil
-		}
+	l := a.provider.Named(e.List)
+	if l == nil {
+		return fmt.Errorf("account %s has no list %q", account, e.List)
 	}
-	return fmt.Errorf("account %s has no list %q", account, e.List)
+	e.Drops = l.Drops
+	a.provider.Lists.Put(e)
+	return nil
 }
 
 // Suppressed returns the addresses on a suppression list of an account, in their order.
-func (s *Simulator) Suppressed(account, list string) (out []Suppressed) {
+func (s *Simulator) Suppressed(account, list string) []Suppressed {
 	if a := s.account(account); a != nil {
-		for _, e := range a.lists.All(list, time.Now()) {
-			out = append(out, Suppressed{Address: e.Address, At: e.At, List: e.List, Status: e.Status, Text: e.Text})
-		}
+		return a.provider.Lists.All(list, time.Now())
 	}
-	return out
+	return nil
 }
 
 // list puts an address on the list that an outcome leads to, when its last event happens.
 func (a *account) list(addr string, o message.Outcome, accepted time.Time) {
-	l, ok := a.about.Listing[o]
+	e, ok := a.provider.Entry(o)
 	if !ok {
 		return
 	}
-	stages := a.about.Stages[o]
-	a.lists.Put(provider.Listed{
-		Address: addr,
-		At:      accepted.Add(a.s.scaled(stages[len(stages)-1].After)),
-		Listing: l,
-	})
+	stages := a.provider.Stages[o]
+	e.Address, e.At = addr, accepted.Add(a.s.scaled(stages[len(stages)-1].After))
+	a.provider.Lists.Put(e)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 // An outbox holds the events of an account from acceptance until they are
@@ -16,7 +17,7 @@ import (
 type outbox struct {
 	a        *account
 	s        *Simulator
-	batching batching
+	batching provider.Batching
 
 	mu      sync.Mutex
 	future  schedule            // not due yet
@@ -26,7 +27,7 @@ type outbox struct {
 	posts   []post              // to be sent at once
 	retries [][]post            // to be sent later, by the number of tries: all of one list wait equally long
 	parked  map[*fault][]parked // events that do not happen while the fault is in force
-	log     []message.Event     // all that happened, by time, if the provider has a log
+	log     []message.Event     // all that happened, by time
 	workers int
 
 	// Each event belongs to the generation in which it became due. flush begins
@@ -50,7 +51,7 @@ func newOutbox(a *account) *outbox {
 	ob := &outbox{
 		a:        a,
 		s:        a.s,
-		batching: batching{a.about.Batching},
+		batching: a.provider.Hooks.Batching,
 		parked:   map[*fault][]parked{},
 		open:     map[uint32]int{},
 		wake:     make(chan struct{}, 1),
@@ -63,15 +64,12 @@ func newOutbox(a *account) *outbox {
 
 // schedule enters the events of a stored batch. The first happens at begin.
 func (ob *outbox) schedule(b *stored, begin int64) {
-	if !ob.a.about.HasLog && ob.a.webhooks.URL() == "" {
-		return // nothing would ever show them
-	}
 	type fate struct {
 		message.Outcome
 		group uint8
 	}
 	var fates []fate
-	copies := map[fate]int32{}
+	copies := map[fate]int{}
 	for _, c := range b.Copies {
 		f := fate{c.Outcome, c.Group}
 		if copies[f]++; copies[f] == 1 {
@@ -81,8 +79,8 @@ func (ob *outbox) schedule(b *stored, begin int64) {
 	ob.mu.Lock()
 	for _, c := range fates {
 		g := b.group(c.group)
-		for i := range ob.a.about.Stages[c.Outcome] {
-			st := &ob.a.about.Stages[c.Outcome][i]
+		for i := range ob.a.provider.Stages[c.Outcome] {
+			st := &ob.a.provider.Stages[c.Outcome][i]
 			after := ob.s.scaled(st.After)
 			e := &scheduled{
 				Event: message.Event{
@@ -198,12 +196,10 @@ func (ob *outbox) suspension(e *scheduled) *fault {
 // happen enters e in the log and makes its webhook events ready. The outbox is
 // locked.
 func (ob *outbox) happen(e *scheduled) {
-	if ob.a.about.HasLog {
-		if n := len(ob.log); n > 0 {
-			e.Due = max(e.Due, ob.log[n-1].Due) // the log is in order
-		}
-		ob.log = append(ob.log, e.Event)
+	if n := len(ob.log); n > 0 {
+		e.Due = max(e.Due, ob.log[n-1].Due) // the log is in order
 	}
+	ob.log = append(ob.log, e.Event)
 	if len(ob.a.provider.URLs(e.stage())) == 0 {
 		return
 	}
@@ -211,8 +207,8 @@ func (ob *outbox) happen(e *scheduled) {
 		ob.since = e.Due
 	}
 	e.gen = ob.gen
-	ob.open[e.gen] += int(e.left)
-	ob.waiting += int(e.left)
+	ob.open[e.gen] += e.left
+	ob.waiting += e.left
 	ob.ready = append(ob.ready, e)
 }
 

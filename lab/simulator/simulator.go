@@ -1,6 +1,6 @@
-// Package simulator imitates the HTTP APIs of email providers: SendGrid and
-// Mailgun. The providers' real SDKs talk to it, and it sends webhooks that are
-// signed like the real ones.
+// Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
+// Postmark and Resend. The providers' real SDKs talk to it, and it sends webhooks that
+// are signed like the real ones.
 //
 // A [Simulator] is an [http.Handler]. Each account has its own path prefix: the
 // base URL of the SendGrid account "sg" is http://host/sg, that of the Mailgun
@@ -25,13 +25,14 @@
 // The package knows nothing of the product that it is used to test. It has no access
 // control on /control/: bind it to loopback.
 //
-// Each provider has a folder under internal, which holds what is its own: routes,
-// checks, texts, ids, events and the form of webhooks. Package internal/provider is
-// their contract with this package. To add a provider, implement its
-// Provider and add a line to the table in account.go.
+// Each provider has a folder under internal, which holds what is its own: tables of
+// routes, answers, events and suppression lists, and its checks. Package
+// internal/provider has what they share. To add a provider, add a folder and a line to
+// the table in account.go.
 package simulator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,63 +49,7 @@ import (
 )
 
 // Options configure a Simulator. The zero value is usable.
-type Options struct {
-	// RecipientKey is the metadata key (SendGrid custom arg, Mailgun v: variable)
-	// whose value identifies a copy. If it is empty or a message lacks it, the address
-	// in lower case identifies the copy.
-	RecipientKey string
-
-	// TimeScale is how many simulated seconds pass in a real one; 0 means 1. It
-	// applies to every time that the providers define: flush timers, deferral, retry
-	// schedules. It does not apply to Latency, EventDelay, look-ups, the Delay of a
-	// fault, and the timestamps of events.
-	TimeScale float64
-
-	// EventDelay is the real time from acceptance (plus Latency) to the first event.
-	// With 0 an event can overtake the answer to its call.
-	EventDelay time.Duration
-
-	Latency     time.Duration // real time until a call is answered; mail is stored at its beginning
-	KeepContent bool          // keep rendered subject and bodies of copies; off for large runs
-
-	LookupLag        time.Duration // real time until a look-up shows an event
-	LookupWindow     time.Duration // real time for which look-ups show an event; 0 = without end
-	LookupsPerSecond int           // look-ups of an account before it gets 429; 0 = without limit
-	NoLogs           bool          // the key may not use Mailgun's and SendGrid's Logs APIs: 403
-	NoLists          bool          // the key may not use the suppression lists: 403
-
-	// Suppress puts addresses that bounced, complained or unsubscribed on the account's
-	// suppression lists, as the providers do, so that the next mail to them is dropped. Without
-	// it the lists have only what Simulator.Suppress adds.
-	Suppress bool
-
-	Logger *slog.Logger // nil = none
-	Seed   uint64       // of everything random; 0 = a new one each time
-
-	WebhookWorkers int               // parallel webhook requests per account; 0 = 8
-	WebhookTimeout time.Duration     // 0 = 10s
-	Transport      http.RoundTripper // for webhooks; nil = a new one
-
-	FlushEvery time.Duration // SendGrid: how long events are collected, simulated time; 0 = 30s
-	FlushCount int           // SendGrid: how many events are collected at most; 0 = 2000
-
-	// The providers' documentation leaves these open.
-
-	ResignRetries     bool // a repeated webhook has a new timestamp and signature
-	NewEventIDOnRetry bool // SendGrid: a repeated event has another sg_event_id
-	RetryDelivered    bool // Mailgun: delivered is retried like other events
-
-	CallLogSize int // calls kept per account; 0 = 100,000
-}
-
-// Defaults of Options.
-const (
-	defaultWebhookWorkers = 8
-	defaultWebhookTimeout = 10 * time.Second
-	defaultFlushEvery     = 30 * time.Second
-	defaultFlushCount     = 2000
-	defaultCallLogSize    = 100_000
-)
+type Options = provider.Options
 
 // A Simulator imitates any number of provider accounts. It is safe for concurrent
 // use.
@@ -147,11 +92,11 @@ func New(o Options) *Simulator {
 	if o.TimeScale <= 0 {
 		o.TimeScale = 1
 	}
-	o.WebhookWorkers = orDefault(o.WebhookWorkers, defaultWebhookWorkers)
-	o.WebhookTimeout = orDefault(o.WebhookTimeout, defaultWebhookTimeout)
-	o.FlushEvery = orDefault(o.FlushEvery, defaultFlushEvery)
-	o.FlushCount = orDefault(o.FlushCount, defaultFlushCount)
-	o.CallLogSize = orDefault(o.CallLogSize, defaultCallLogSize)
+	o.WebhookWorkers = cmp.Or(max(o.WebhookWorkers, 0), 8)
+	o.WebhookTimeout = cmp.Or(max(o.WebhookTimeout, 0), 10*time.Second)
+	o.FlushEvery = cmp.Or(max(o.FlushEvery, 0), 30*time.Second)
+	o.FlushCount = cmp.Or(max(o.FlushCount, 0), 2000)
+	o.CallLogSize = cmp.Or(max(o.CallLogSize, 0), 100_000)
 
 	s := &Simulator{
 		opts:     o,
@@ -189,13 +134,6 @@ func New(o Options) *Simulator {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s
-}
-
-func orDefault[T int | time.Duration](v, otherwise T) T {
-	if v <= 0 {
-		return otherwise
-	}
-	return v
 }
 
 // Close cuts off hanging calls and webhooks in flight, drops pending events and
@@ -240,11 +178,15 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s: %q", errNoAccount, path[0]), http.StatusNotFound)
 		return
 	}
-	if e := a.provider.Endpoint(r, path[1:]); e != nil {
-		a.exchange(w, r, e)
-		return
+	route, status := a.provider.Find(r, path[1:])
+	switch {
+	case route == nil:
+		a.provider.Write(w, a.provider.Say(status))
+	case route.Send != nil:
+		a.exchange(w, r, route.Send)
+	default:
+		a.provider.Write(w, a.provider.Serve(r, route))
 	}
-	a.provider.Serve(w, r, path[1:])
 }
 
 func (s *Simulator) account(name string) *account {
@@ -317,7 +259,7 @@ func (s *Simulator) Stats(account string) Stats {
 // first. A call is logged when it ends.
 func (s *Simulator) CallLog(account string) []Call {
 	if a := s.account(account); a != nil {
-		return a.calls.list()
+		return a.calls.last()
 	}
 	return nil
 }
@@ -334,7 +276,8 @@ func (s *Simulator) Reset() {
 	for _, a := range s.accountList() {
 		a.tally.Store(newTally())
 		a.calls.reset()
-		a.lists.Reset()
+		a.provider.Lists.Reset()
+		a.provider.Keys.Reset()
 		a.outbox.reset()
 	}
 }

@@ -2,8 +2,8 @@ package simulator
 
 import (
 	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -42,96 +42,55 @@ type Stats struct {
 	EventsLate      int64 `json:"events_late"`      // delayed
 }
 
-// A tally holds the counters of Stats.
+// A tally holds Stats. It is safe for concurrent use.
 type tally struct {
-	calls, accepted, refused, hung  atomic.Int64
-	inFlight, maxInFlight           atomic.Int64
-	copies, distinct, doubled       atomic.Int64
-	posts, sent, ok, givenUp, muted atomic.Int64
-	eventsDoubled, overtaken, late  atomic.Int64
-
-	mu            sync.Mutex
-	byStatus      map[int]int64
-	postsByStatus map[int]int64
+	mu sync.Mutex
+	Stats
 }
 
-func newTally() *tally { return &tally{byStatus: map[int]int64{}, postsByStatus: map[int]int64{}} }
-
-// enter counts the beginning of a call.
-func (t *tally) enter() {
-	t.calls.Add(1)
-	n := t.inFlight.Add(1)
-	for {
-		top := t.maxInFlight.Load()
-		if n <= top || t.maxInFlight.CompareAndSwap(top, n) {
-			return
-		}
-	}
-}
-
-// leave counts the end of a call. It counts the status before the call leaves the calls
-// in flight.
-func (t *tally) leave(status int) {
-	if status >= 400 {
-		t.refused.Add(1)
-	}
-	t.mu.Lock()
-	t.byStatus[status]++
-	t.mu.Unlock()
-	t.inFlight.Add(-1)
-}
-
-// again counts an id that gets another copy.
-func (t *tally) again(earlier int) {
-	switch earlier {
-	case 0:
-		t.distinct.Add(1)
-	case 1:
-		t.doubled.Add(1)
-	}
-}
-
-// post counts a webhook request.
-func (t *tally) post(status, events int) {
-	t.posts.Add(1)
-	t.sent.Add(int64(events))
-	t.mu.Lock()
-	t.postsByStatus[status]++
-	t.mu.Unlock()
-}
-
-// addFaults counts what faults did to events.
-func (t *tally) addFaults(c faultCounts) {
-	t.eventsDoubled.Add(int64(c.doubled))
-	t.overtaken.Add(int64(c.overtaken))
-	t.late.Add(int64(c.late))
+func newTally() *tally {
+	return &tally{Stats: Stats{ByStatus: map[int]int64{}, PostsByStatus: map[int]int64{}}}
 }
 
 // stats returns the counters now.
 func (t *tally) stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Stats{
-		Calls:           t.calls.Load(),
-		Accepted:        t.accepted.Load(),
-		Refused:         t.refused.Load(),
-		Hung:            t.hung.Load(),
-		ByStatus:        maps.Clone(t.byStatus),
-		InFlight:        t.inFlight.Load(),
-		MaxInFlight:     t.maxInFlight.Load(),
-		Copies:          t.copies.Load(),
-		Distinct:        t.distinct.Load(),
-		Doubled:         t.doubled.Load(),
-		Posts:           t.posts.Load(),
-		PostsByStatus:   maps.Clone(t.postsByStatus),
-		EventsSent:      t.sent.Load(),
-		EventsOK:        t.ok.Load(),
-		EventsGivenUp:   t.givenUp.Load(),
-		EventsMuted:     t.muted.Load(),
-		EventsDoubled:   t.eventsDoubled.Load(),
-		EventsOvertaken: t.overtaken.Load(),
-		EventsLate:      t.late.Load(),
+	st := t.Stats
+	st.ByStatus, st.PostsByStatus = maps.Clone(st.ByStatus), maps.Clone(st.PostsByStatus)
+	return st
+}
+
+// tallies are those of an account and of all accounts together. Reset replaces them.
+type tallies [2]*tally
+
+// count changes the counters of both.
+func (list tallies) count(change func(*Stats)) {
+	for _, t := range list {
+		t.mu.Lock()
+		change(&t.Stats)
+		t.mu.Unlock()
 	}
+}
+
+// enter counts the beginning of a call.
+func (list tallies) enter() {
+	list.count(func(st *Stats) {
+		st.Calls++
+		st.InFlight++
+		st.MaxInFlight = max(st.MaxInFlight, st.InFlight)
+	})
+}
+
+// leave counts the end of a call.
+func (list tallies) leave(status int) {
+	list.count(func(st *Stats) {
+		if status >= 400 {
+			st.Refused++
+		}
+		st.ByStatus[status]++
+		st.InFlight--
+	})
 }
 
 // A Call is one request to send mail, accepted or not.
@@ -149,29 +108,26 @@ type Call struct {
 type callLog struct {
 	mu   sync.Mutex
 	size int
-	ring []Call
-	next int
+	list []Call
 }
 
 func (l *callLog) add(c Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.ring) < l.size {
-		l.ring = append(l.ring, c)
-		return
+	if len(l.list) == 2*l.size {
+		l.list = slices.Clone(l.list[l.size:])
 	}
-	l.ring[l.next] = c
-	l.next = (l.next + 1) % l.size
+	l.list = append(l.list, c)
 }
 
-func (l *callLog) list() []Call {
+func (l *callLog) last() []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append(append([]Call(nil), l.ring[l.next:]...), l.ring[:l.next]...)
+	return slices.Clone(l.list[max(0, len(l.list)-l.size):])
 }
 
 func (l *callLog) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ring, l.next = nil, 0
+	l.list = nil
 }

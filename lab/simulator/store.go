@@ -71,28 +71,38 @@ func newStore() *store { return &store{first: map[string]place{}, further: map[s
 
 // add enters the batch and counts its copies in the tallies of its account and of
 // all accounts. The counts are exact under concurrency.
-func (st *store) add(b *stored, own, total *tally) {
+func (st *store) add(b *stored, counts tallies) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.batches = append(st.batches, b)
-	own.copies.Add(int64(len(b.Copies)))
-	total.copies.Add(int64(len(b.Copies)))
-	fresh := int64(0)
+	var fresh, doubled [len(tallies{})]int64 // of the account, and of all
 	for i := range b.Copies {
 		c := &b.Copies[i]
 		first, ok := st.first[c.ID]
 		if !ok {
 			st.first[c.ID] = place{b, c}
-			fresh++
+			fresh[0]++
+			fresh[1]++
 			continue
 		}
 		further := st.further[c.ID]
-		total.again(1 + len(further))
-		own.again(earlier(first, further, b.account))
+		for k, before := range [...]int{earlier(first, further, b.account), 1 + len(further)} {
+			switch before {
+			case 0:
+				fresh[k]++
+			case 1:
+				doubled[k]++
+			}
+		}
 		st.further[c.ID] = append(further, place{b, c})
 	}
-	own.distinct.Add(fresh)
-	total.distinct.Add(fresh)
+	k := 0
+	counts.count(func(t *Stats) {
+		t.Copies += int64(len(b.Copies))
+		t.Distinct += fresh[k]
+		t.Doubled += doubled[k]
+		k++
+	})
 }
 
 // earlier returns how many of the copies of an id are at the account, up to two. It

@@ -76,23 +76,17 @@ func New(app App, users ...User) *Server {
 func (g *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
 
 // Rename gives the user with this id another login.
-func (g *Server) Rename(id int64, login string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range g.users {
-		if g.users[i].ID == id {
-			g.users[i].Login = login
-		}
-	}
-}
+func (g *Server) Rename(id int64, login string) { g.change(id, func(u *User) { u.Login = login }) }
 
 // SetOrgs changes the organisations that the user with this id is a member of.
-func (g *Server) SetOrgs(id int64, orgs ...string) {
+func (g *Server) SetOrgs(id int64, orgs ...string) { g.change(id, func(u *User) { u.Orgs = orgs }) }
+
+func (g *Server) change(id int64, to func(*User)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.users {
 		if g.users[i].ID == id {
-			g.users[i].Orgs = orgs
+			to(&g.users[i])
 		}
 	}
 }
@@ -252,12 +246,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 
 func (g *Server) user(w http.ResponseWriter, r *http.Request) {
 	if u, _, ok := g.caller(w, r); ok {
-		reply(w, http.StatusOK, map[string]any{
-			"id":    u.ID,
-			"login": u.Login,
-			"type":  "User",
-			"name":  u.Login,
-		})
+		reply(w, http.StatusOK, map[string]any{"id": u.ID, "login": u.Login, "type": "User", "name": u.Login})
 	}
 }
 

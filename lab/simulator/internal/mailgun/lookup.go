@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/mail"
 	"net/url"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 const (
@@ -23,8 +24,7 @@ const (
 	maxLimit     = 300
 )
 
-// A query is a query of the Events API. It is also the token of a page: the
-// paging URLs hold everything that the first one did.
+// A query is a query of the Events API or the Logs API. It is also the token of a page.
 type query struct {
 	Low       int64  `json:"l,omitempty"` // Unix nanoseconds, inclusive
 	High      int64  `json:"h"`
@@ -36,88 +36,138 @@ type query struct {
 	Recipient string `json:"r,omitempty"`
 	Tag       string `json:"t,omitempty"`
 
-	place
-	Back bool `json:"b,omitempty"` // the page ends at the place instead of beginning there
+	Until int `json:"u,omitempty"` // entries of the log that a query which descends reads
+	At    int `json:"p"`           // events before the page; -1 is the last page
+	Size  int `json:"z"`           // most events of the page
 }
 
-// A place is before a copy of an entry of the log.
-type place struct {
-	Entry int    `json:"p"`
-	Copy  uint32 `json:"c"`
-}
-
-// serveEvents answers GET /v3/{domain}/events and its pages.
-func (g *Mailgun) serveEvents(w http.ResponseWriter, r *http.Request, path []string) {
-	log := g.visible()
-	var q query
-	var err error
-	if len(path) == 1 {
-		err = q.decode(path[0])
-	} else if q, err = newQuery(r.URL.Query()); err == nil {
-		q.Low = max(q.Low, g.account.Options.Oldest(time.Now()))
-		q.rewind(log)
+// events answers GET /v3/{domain}/events and its pages.
+func (g Mailgun) events(r *http.Request) provider.Answer {
+	q, err := newQuery(r.URL.Query())
+	if token := r.PathValue("page"); token != "" {
+		err = q.decode(token)
 	}
 	if err != nil {
-		g.reply(w, say(400, "%s", err))
-		return
+		return say(400, "%s", err)
 	}
-	first, last := q, q
-	first.rewind(log)
-	last.Back = true
-	last.place = place{q.bound(log, q.Ascending), 0}
-
-	items, after, before := g.page(log, q)
-	next, previous := q, q
-	next.Back, previous.Back = false, true
-	next.place, previous.place = after, before
-
-	base := "http://" + r.Host + "/" + g.account.Name + "/v3/" + g.domain + "/events/"
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		base = "https" + strings.TrimPrefix(base, "http")
+	items := g.page(&q, func(s *provider.Stage) provider.Form { return s.Hook })
+	base := g.base(r, "events/")
+	link := func(at, size int) string {
+		to := q
+		to.At, to.Size = at, size
+		return base + to.encode()
 	}
-	g.reply(w, jsonAnswer(map[string]any{
-		"items": items,
-		"paging": map[string]string{
-			"next":     base + next.encode(),
-			"previous": base + previous.encode(),
-			"first":    base + first.encode(),
-			"last":     base + last.encode(),
-		},
-	}))
+	before := min(q.At, q.Limit)
+	return provider.JSON(200, map[string]any{"items": items, "paging": map[string]string{
+		"next":     link(q.At+len(items), q.Limit),
+		"previous": link(q.At-before, before),
+		"first":    link(0, q.Limit),
+		"last":     link(-1, q.Limit),
+	}})
 }
 
-// visible returns the events that look-ups show, oldest first.
-func (g *Mailgun) visible() []message.Event {
-	return g.account.Log(time.Now().Add(-g.account.Options.LookupLag))
+// logs answers POST /v1/analytics/logs.
+func (g Mailgun) logs(r *http.Request) provider.Answer {
+	var in logsRequest
+	if json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&in) != nil {
+		return say(400, "Invalid JSON")
+	}
+	q, err := in.query(g.Domain)
+	if err == nil && in.Pagination.Token != "" {
+		err = q.decode(in.Pagination.Token)
+	}
+	if err != nil {
+		return say(400, "%s", err)
+	}
+	items := g.page(&q, func(s *provider.Stage) provider.Form { return s.Log })
+	q.At += len(items)
+	return provider.JSON(200, map[string]any{
+		"start":      in.Start,
+		"end":        in.End,
+		"items":      items,
+		"pagination": map[string]any{"next": q.encode()},
+		"aggregates": map[string]any{},
+	})
+}
+
+// page returns the events of a page in the order of the query. It sets what the query leaves to its first page.
+func (g Mailgun) page(q *query, form func(*provider.Stage) provider.Form) []json.RawMessage {
+	now := time.Now()
+	log := g.Seen(now)
+	if q.Until == 0 && !q.Ascending {
+		q.Until = len(log)
+	}
+	q.Low = max(q.Low, g.Options.Oldest(now))
+	n, last := 0, q.At < 0
+	items := []json.RawMessage{}
+	g.each(log, q, func(v provider.View) bool {
+		if n++; last || n > q.At && len(items) < q.Size {
+			items = append(items, form(v.Stage).Append(nil, v))
+		}
+		return last || len(items) < q.Size
+	})
+	if last {
+		q.At = max(0, n-q.Limit)
+		items = items[q.At:]
+	}
+	return items
+}
+
+// each calls f for the events that the query asks for, in its order, until f returns false.
+func (g Mailgun) each(log []message.Event, q *query, f func(provider.View) bool) {
+	var entries []*message.Event
+	for i := range log {
+		if e := &log[i]; e.Due >= q.Low && e.Due <= q.High && (q.Ascending || i < q.Until) {
+			entries = append(entries, e)
+		}
+	}
+	if !q.Ascending {
+		slices.Reverse(entries)
+	}
+	for _, e := range entries {
+		v := g.View(e, 0)
+		// The words of "failed OR rejected" include no event named or.
+		if q.Event != "" && !slices.Contains(strings.Fields(q.Event), v.Stage.Event) ||
+			q.Severity != "" && !strings.Contains(v.Stage.Fields, `"severity":"`+q.Severity+`"`) ||
+			q.Tag != "" && !slices.Contains(e.Batch.Tags, q.Tag) ||
+			q.MessageID != "" && strings.Trim(v.ID, "<>") != q.MessageID {
+			continue
+		}
+		for i := range e.Batch.Copies {
+			v.Copy = &e.Batch.Copies[i]
+			if !q.Ascending {
+				v.Copy = &e.Batch.Copies[len(e.Batch.Copies)-1-i]
+			}
+			if e.Includes(v.Copy) && (q.Recipient == "" || strings.EqualFold(v.Copy.Address, q.Recipient)) && !f(v) {
+				return
+			}
+		}
+	}
 }
 
 func newQuery(form url.Values) (q query, err error) {
 	q = query{
 		High:      math.MaxInt64,
-		Limit:     defaultLimit,
 		Event:     strings.ToLower(form.Get("event")),
 		Severity:  form.Get("severity"),
 		MessageID: strings.Trim(form.Get("message-id"), "<>"),
-		Recipient: strings.ToLower(form.Get("recipient")),
+		Recipient: form.Get("recipient"),
 		Tag:       form.Get("tags"),
 	}
-	if text := form.Get("limit"); text != "" {
-		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > maxLimit {
-			return q, fmt.Errorf("limit must be between 1 and %d", maxLimit)
-		}
+	limit, err0 := strconv.Atoi(form.Get("limit"))
+	if err0 != nil && form.Get("limit") != "" {
+		limit = -1
 	}
 	begin, err1 := parseTime(form.Get("begin"))
 	end, err2 := parseTime(form.Get("end"))
-	if err := errors.Join(err1, err2); err != nil {
+	if err := errors.Join(q.limit(limit), err1, err2); err != nil {
 		return q, err
 	}
 	q.Ascending = begin != 0 && (end == 0 || begin <= end)
 	if text := form.Get("ascending"); text != "" {
 		q.Ascending = yes(text)
 	}
-	if begin != 0 && end != 0 && begin > end {
-		begin, end = end, begin
-	} else if begin == 0 && end != 0 && !q.Ascending || end == 0 && begin != 0 && !q.Ascending {
+	if begin > end && (end != 0 || !q.Ascending) || begin == 0 && end != 0 && !q.Ascending {
 		begin, end = end, begin // a search that goes back begins late
 	}
 	if q.Low = begin; end != 0 {
@@ -126,8 +176,18 @@ func newQuery(form url.Values) (q query, err error) {
 	return q, nil
 }
 
-// parseTime reads an RFC 2822 date or seconds since 1970 and returns Unix
-// nanoseconds. An empty text is 0.
+// limit sets the most events of a page. 0 means the default.
+func (q *query) limit(n int) error {
+	if n == 0 {
+		n = defaultLimit
+	}
+	if q.Limit, q.Size = n, n; n < 1 || n > maxLimit {
+		return fmt.Errorf("limit must be between 1 and %d", maxLimit)
+	}
+	return nil
+}
+
+// parseTime reads an RFC 2822 date or seconds since 1970 and returns Unix nanoseconds. An empty text is 0.
 func parseTime(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -141,98 +201,6 @@ func parseTime(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is not a valid RFC 2822 date or epoch", text)
 }
 
-// rewind moves q to its first page.
-func (q *query) rewind(log []message.Event) {
-	q.Back = false
-	q.place = place{q.bound(log, !q.Ascending), 0}
-}
-
-// bound returns the first entry of the time range or, with end, the one after it.
-func (q *query) bound(log []message.Event, end bool) (entry int) {
-	if end {
-		return sort.Search(len(log), func(i int) bool { return log[i].Due > q.High })
-	}
-	return sort.Search(len(log), func(i int) bool { return log[i].Due >= q.Low })
-}
-
-// page returns the events of one page in the order of the query, and where the
-// next page and the previous one begin.
-func (g *Mailgun) page(log []message.Event, q query) (items []json.RawMessage, next, previous place) {
-	low, high := q.bound(log, false), q.bound(log, true)
-	from := place{min(q.Entry, high), q.Copy}
-	var to place
-	if q.Ascending != q.Back {
-		items, to = g.readUp(log[:high], q, from)
-	} else {
-		items, to = g.readDown(log, q, from, low)
-	}
-	if q.Back {
-		slices.Reverse(items)
-		return items, from, to
-	}
-	return items, to, from
-}
-
-// readUp returns the events of a page after the place from, oldest first.
-func (g *Mailgun) readUp(log []message.Event, q query, from place) (items []json.RawMessage, to place) {
-	items = []json.RawMessage{}
-	for at := from; at.Entry < len(log); at = (place{at.Entry + 1, 0}) {
-		e := &log[at.Entry]
-		if !q.wants(g, e) {
-			continue
-		}
-		for i := range e.Batch.Copies {
-			c := &e.Batch.Copies[i]
-			if c.Index < at.Copy || !q.wantsCopy(e, c) {
-				continue
-			}
-			items = append(items, g.appendEvent(nil, e, c))
-			if len(items) == q.Limit {
-				return items, place{at.Entry, c.Index + 1}
-			}
-		}
-	}
-	return items, place{len(log), 0}
-}
-
-// readDown returns the events of a page before the place from, newest first. It
-// ends at the entry low.
-func (g *Mailgun) readDown(log []message.Event, q query, from place, low int) (items []json.RawMessage, to place) {
-	items = []json.RawMessage{}
-	for at := from; at.Entry >= low; at = (place{at.Entry - 1, math.MaxUint32}) {
-		if at.Copy == 0 || !q.wants(g, &log[at.Entry]) {
-			continue
-		}
-		e := &log[at.Entry]
-		copies := e.Batch.Copies
-		for i := min(int(at.Copy), len(copies)) - 1; i >= 0; i-- {
-			c := &copies[i]
-			if !q.wantsCopy(e, c) {
-				continue
-			}
-			items = append(items, g.appendEvent(nil, e, c))
-			if len(items) == q.Limit {
-				return items, place{at.Entry, c.Index}
-			}
-		}
-	}
-	return items, place{low, 0}
-}
-
-// wants reports whether the query asks for any copy of e.
-func (q *query) wants(g *Mailgun, e *message.Event) bool {
-	s := &stages[e.Outcome][e.Stage]
-	// The words of "failed OR rejected" include no event named or.
-	return (q.Event == "" || slices.Contains(strings.Fields(q.Event), s.Event)) &&
-		(q.Severity == "" || strings.Contains(s.Fields, `"severity":"`+q.Severity+`"`)) &&
-		(q.Tag == "" || slices.Contains(e.Batch.Tags, q.Tag)) &&
-		(q.MessageID == "" || g.messageID(e.Batch) == q.MessageID)
-}
-
-func (q *query) wantsCopy(e *message.Event, c *message.Copy) bool {
-	return e.Includes(c) && (q.Recipient == "" || strings.ToLower(c.Address) == q.Recipient)
-}
-
 func (q *query) encode() string {
 	text, err := json.Marshal(q)
 	if err != nil {
@@ -242,12 +210,62 @@ func (q *query) encode() string {
 }
 
 func (q *query) decode(token string) error {
+	*q = query{}
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {
 		err = json.Unmarshal(text, q)
 	}
-	if err != nil || q.Limit < 1 || q.Limit > maxLimit || q.Entry < 0 {
+	if err != nil || q.Limit < 1 || q.Limit > maxLimit || q.At < -1 {
 		return errors.New("page is not valid")
 	}
 	return nil
+}
+
+// A logsRequest is the body of a request to the Logs API.
+type logsRequest struct {
+	Start, End string // RFC 2822
+	Events     []string
+	Filter     struct {
+		And []struct {
+			Attribute, Comparator string
+			Values                []struct{ Label, Value string }
+		} `json:"AND"`
+	}
+	Pagination struct {
+		Sort, Token string
+		Limit       int
+	}
+}
+
+// query returns the request as a query of the first page.
+func (in *logsRequest) query(domain string) (query, error) {
+	q := query{
+		High:      math.MaxInt64,
+		Ascending: in.Pagination.Sort == "timestamp:asc",
+		Event:     strings.Join(in.Events, " "),
+	}
+	for text, to := range map[string]*int64{in.Start: &q.Low, in.End: &q.High} {
+		if t, err := mail.ParseDate(text); err == nil {
+			*to = t.UnixNano()
+		} else if text != "" {
+			return q, fmt.Errorf("Invalid format for parameter start or end: %s", text) //nolint:staticcheck // Mailgun's words
+		}
+	}
+	for _, f := range in.Filter.And {
+		if f.Comparator != "=" || len(f.Values) != 1 {
+			return q, fmt.Errorf("comparator %q of %q is not simulated", f.Comparator, f.Attribute)
+		}
+		value := f.Values[0].Value
+		to := map[string]*string{"recipient": &q.Recipient, "message-id": &q.MessageID, "event": &q.Event,
+			"severity": &q.Severity, "tag": &q.Tag, "tags": &q.Tag}[f.Attribute]
+		switch {
+		case to != nil:
+			*to = strings.Trim(value, "<>")
+		case f.Attribute != "domain":
+			return q, fmt.Errorf("unknown attribute %q", f.Attribute)
+		case !strings.EqualFold(value, domain):
+			q.High = -1 // other domains have no logs
+		}
+	}
+	return q, q.limit(in.Pagination.Limit)
 }

@@ -38,12 +38,12 @@ func Compile(text string) (*Pattern, error) {
 // Match reports whether the address is selected.
 func (p *Pattern) Match(addr string) bool { return p == nil || p.re.MatchString(addr) }
 
-// Names selects events by their names. The empty list selects all.
+// Names selects events by their names, ignoring case. The empty list selects all.
 type Names []string
 
 // ParseNames reads names that are separated by commas or spaces.
 func ParseNames(list string) Names {
-	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return r == ',' || r == ' ' })
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // Has reports whether any of the names is selected.
@@ -52,7 +52,7 @@ func (n Names) Has(any ...string) bool {
 		return true
 	}
 	for _, name := range any {
-		if name != "" && slices.Contains(n, name) {
+		if name != "" && slices.ContainsFunc(n, func(s string) bool { return strings.EqualFold(s, name) }) {
 			return true
 		}
 	}

@@ -1,3 +1,5 @@
+// Package message holds what the simulator and the providers it imitates know of
+// mail: stored batches and their copies, outcomes, and the events of a copy.
 package message
 
 import (
@@ -14,6 +16,7 @@ import (
 type Batch struct {
 	From, Subject string
 	Tags          []string
+	Stream        string // of the account, at providers that have several
 	Time          int64  // when it was accepted, Unix nanoseconds
 	Serial        uint64 // number of the call at its account; all its ids follow from it
 	Test          bool   // Mailgun test mode: events, but no copies
@@ -111,6 +114,17 @@ func (b *Batch) Metadata(c *Copy) iter.Seq2[string, string] {
 			}
 		}
 	}
+}
+
+// Addresses returns the addresses of the copies with these flags of role.
+func (b *Batch) Addresses(flags uint8) []string {
+	list := []string{}
+	for i := range b.Copies {
+		if c := &b.Copies[i]; c.Flags&(CC|BCC) == flags {
+			list = append(list, c.Address)
+		}
+	}
+	return list
 }
 
 // Accepted returns when the provider took the batch.

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
@@ -60,27 +59,16 @@ var outcomeNames = [OutcomeCount][]string{
 	Refused:          {"refused"},
 }
 
-// outcomes maps each name to its outcome.
-var outcomes = func() map[string]Outcome {
-	m := map[string]Outcome{}
-	for o, list := range outcomeNames {
-		for _, name := range list {
-			m[name] = Outcome(o)
-		}
-	}
-	return m
-}()
-
 // String returns the first name of the outcome.
 func (o Outcome) String() string { return outcomeNames[o][0] }
 
 // OutcomeNames returns the names of all outcomes, sorted.
-func OutcomeNames() []string { return slices.Sorted(maps.Keys(outcomes)) }
+func OutcomeNames() []string { return slices.Sorted(slices.Values(slices.Concat(outcomeNames[:]...))) }
 
 // OutcomeNamed returns the outcome with the given name.
 func OutcomeNamed(name string) (o Outcome, ok bool) {
-	o, ok = outcomes[name]
-	return o, ok
+	i := slices.IndexFunc(outcomeNames[:], func(names []string) bool { return slices.Contains(names, name) })
+	return Outcome(max(i, 0)), i >= 0
 }
 
 // OutcomeOf returns the outcome that the address chooses at the given account.
@@ -94,13 +82,11 @@ func OutcomeOf(addr string, account string) Outcome {
 		name = name[:i]
 	}
 	name = strings.ToLower(name)
-	if o, ok := outcomes[name]; ok {
-		return o
+	o, ok := OutcomeNamed(name)
+	if general, restricted := strings.CutSuffix(name, "-"+account); !ok && restricted {
+		o, _ = OutcomeNamed(general)
 	}
-	if cut := len(name) - len(account) - 1; cut > 0 && name[cut] == '-' && name[cut+1:] == account {
-		return outcomes[name[:cut]] // an unknown name is Deliver
-	}
-	return Deliver
+	return o // an unknown name is Deliver
 }
 
 func testDomain(domain string) bool {

@@ -75,3 +75,9 @@ func (d IDs) Text(purpose Purpose, parts ...uint64) string {
 func (d IDs) Hex(n int, purpose Purpose, parts ...uint64) string {
 	return hex.EncodeToString(d.Bytes((n+1)/2, purpose, parts...))[:n]
 }
+
+// UUID returns the UUID of the message with a number.
+func (d IDs) UUID(serial uint64) string {
+	h := d.Hex(32, ForMessage, serial)
+	return h[:8] + "-" + h[8:12] + "-4" + h[13:16] + "-a" + h[17:20] + "-" + h[20:]
+}

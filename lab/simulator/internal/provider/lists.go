@@ -2,7 +2,10 @@ package provider
 
 import (
 	"cmp"
+	"encoding/json"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -10,19 +13,46 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
-// A Listing says on which suppression list an address is put, and with what.
-type Listing struct {
-	List   string          // in the provider's API
-	Drops  message.Outcome // of further mail to the address, the same for a list; Deliver: it is not dropped
-	Status string          // code of a bounce
-	Text   string          // of a bounce
+// A List is a suppression list of a kind of provider.
+type List struct {
+	Name  string            // in the provider's API
+	Drops message.Outcome   // of further mail to its addresses; Deliver: it is not dropped
+	Of    []message.Outcome // that put an address on it
+	// Status and Text say why. <code>, <enhanced> and <text> are those of the Reply.
+	Status, Text string
+	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text (quoted),
+	// <unix>, <date> and <time>, and <id>.
+	Item string
 }
 
-// A Listed is an entry of a suppression list.
+// A Listed is an address on a suppression list.
 type Listed struct {
 	Address string // in lower case
 	At      time.Time
-	Listing
+	List    string          // name in the provider's API, like bounces
+	Status  string          // code of a bounce
+	Text    string          // of a bounce; Mailgun: the tags of an unsubscription, separated by spaces (all mail is dropped)
+	Drops   message.Outcome // of its list
+}
+
+// Entry returns the entry that an outcome leads to, without address and time. ok is false if there is none.
+func (p *Provider) Entry(o message.Outcome) (e Listed, ok bool) {
+	for _, l := range p.Suppress {
+		if slices.Contains(l.Of, o) {
+			stages := p.Stages[o]
+			r := replies[stages[len(stages)-1].Step]
+			return Listed{List: l.Name, Status: r.fill(l.Status), Text: r.fill(l.Text), Drops: l.Drops}, true
+		}
+	}
+	return e, false
+}
+
+// Named returns the suppression list with the name, or nil.
+func (p *Provider) Named(name string) *List {
+	if i := slices.IndexFunc(p.Suppress, func(l List) bool { return l.Name == name }); i >= 0 {
+		return &p.Suppress[i]
+	}
+	return nil
 }
 
 // Lists are the suppression lists of an account. They are safe for concurrent use. An entry
@@ -59,7 +89,7 @@ func (l *Lists) Remove(list, address string, now time.Time) bool {
 	return len(left) < len(there)
 }
 
-// All returns the entries of a list in the order of their addresses.
+// All returns the entries of a list, in the order of their addresses.
 func (l *Lists) All(list string, now time.Time) (out []Listed) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -94,4 +124,34 @@ func (l *Lists) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries = map[string][]Listed{}
+}
+
+// Part returns at most limit elements of a list, without the first ones.
+func Part[T any](list []T, offset, limit int) []T {
+	list = list[min(offset, len(list)):]
+	return list[:min(limit, len(list))]
+}
+
+// Items returns entries as the API shows them.
+func (p *Provider) Items(entries []Listed) []json.RawMessage {
+	out := make([]json.RawMessage, 0, len(entries))
+	quote := func(text string) string { return string(Quote(nil, text)) }
+	for _, e := range entries {
+		words := strings.Fields(e.Text)
+		if len(words) == 0 {
+			words = []string{"*"} // all
+		}
+		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.List),
+			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(appendList(nil, words)),
+			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
+			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
+	}
+	return out
+}
+
+// EntryID returns the id of an entry, at providers that have them.
+func (p *Provider) EntryID(e Listed) string {
+	hash := fnv.New64a()
+	hash.Write([]byte(e.List + " " + e.Address))
+	return p.IDs.UUID(hash.Sum64())
 }

@@ -1,7 +1,6 @@
-// Package provider is the contract between the simulator and the providers that
-// it imitates. The simulator reads requests, applies faults, keeps mail and sends
-// webhooks. A provider supplies what differs: routes, checks, texts, ids, the
-// events of an outcome, and the form of webhooks.
+// Package provider is what the kinds of simulated providers have in common. A kind is a [Provider]: tables of answers,
+// events, suppression lists and routes, and functions where kinds differ. The simulator reads requests, applies
+// faults, keeps mail and sends webhooks.
 package provider
 
 import (
@@ -11,110 +10,70 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
-// An Account is a customer account at a provider, with what the simulator lends
-// to it.
-type Account struct {
-	Name       string
-	Key        string // API key
-	Domain     string // sending domain
-	SigningKey string // empty = the provider makes one
+// A Customer is a customer account at a simulated provider.
+type Customer struct {
+	Name string `json:"name"` // path prefix; a-z 0-9 - _
+	Kind string `json:"kind"`
+	Key  string `json:"key"` // API key; requests with another one get 401 or 403
+	// Mailgun: the sending domain, another one gets 404. SendGrid, Resend: the authenticated domain.
+	Domain     string `json:"domain,omitempty"`
+	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
+	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
+	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark: user:password, which webhooks
+	// carry; empty = none. Resend: whsec_ and base64; empty = one is made.
+	SigningKey string `json:"signing_key,omitempty"`
+}
 
+// An Account is a Customer with what the simulator lends to the imitation.
+type Account struct {
+	Customer
 	IDs      IDs
 	Webhooks *Webhooks
 	Lists    *Lists
+	Keys     *Keys
 	Options  Options
 
 	// Scale turns simulated into real time.
 	Scale func(time.Duration) time.Duration
 	// Log returns the events that happened up to the given time, oldest first.
 	Log func(until time.Time) []message.Event
+
+	lookups limiter
 }
 
-// Options are the simulator's options that concern providers.
-type Options struct {
-	LookupLag         time.Duration
-	LookupWindow      time.Duration // 0 = without end
-	LookupsPerSecond  int           // 0 = without limit
-	NoLogs            bool
-	NoLists           bool
-	FlushEvery        time.Duration
-	FlushCount        int
-	NewEventIDOnRetry bool
-	RetryDelivered    bool
+// A Provider imitates a provider for one account. It is safe for concurrent use.
+type Provider struct {
+	*Account
+	PublicKey string // verifies webhooks; empty if the signing key is a shared secret
+	Stages    *Stages
+	Suppress  []List
+	Hooks     Hooks
+
+	Routes []Route
+	Header map[string]string // of every answer
+	// Statuses are the answers of a status, Conditions those under a condition. See Provider.Refused.
+	Statuses   map[int]Answer
+	Conditions map[ConditionKind]Answer
+	// Unauthorized returns the status of the answer to a request without the key of the account, and 0 otherwise.
+	Unauthorized func(r *http.Request) int
+	// KeyLifetime is how long the answer to a call with an idempotency key is kept, in simulated time. 0 means that
+	// there are no such keys.
+	KeyLifetime time.Duration
+	// ID returns the id of a batch as the API answers it; nil = a UUID.
+	ID func(b *message.Batch) string
 }
 
-// A Provider imitates one provider for one account. It is safe for concurrent
-// use.
-type Provider interface {
-	// Describe returns what never changes.
-	Describe() Description
-	// Endpoint returns how the request is read if it is one to send mail, and nil
-	// otherwise. The path begins after the account's name.
-	Endpoint(r *http.Request, path []string) *Endpoint
-	// Serve answers a request that has no Endpoint.
-	Serve(w http.ResponseWriter, r *http.Request, path []string)
-	// ID returns the id of the batch as the API answers it.
-	ID(b *message.Batch) string
-	// Accepted returns the answer to a call that was stored.
-	Accepted(b *message.Batch) Answer
-	// Refused returns the answer to a call under the condition.
-	Refused(c Condition) Answer
-
-	WebhookSender
+// Complete fills in what a kind has left open: its batches have UUIDs, and each webhook has one event.
+func (p *Provider) Complete() {
+	if p.ID == nil {
+		p.ID = func(b *message.Batch) string { return p.IDs.UUID(b.Serial) }
+	}
+	if p.Hooks.Events == 0 {
+		p.Hooks.Batching = Batching{Single: true, Events: 1, EventBytes: 1200}
+	}
 }
 
-// A WebhookSender determines where webhooks go, what they hold and when they are
-// repeated.
-type WebhookSender interface {
-	// URLs returns where an event of the stage is posted. It may be nowhere.
-	URLs(s *message.Stage) []string
-	// Writer returns a function that appends the event of a copy. Tries is the
-	// number of posts that failed before.
-	Writer(e *message.Event, tries int) func(dst []byte, c *message.Copy) []byte
-	// Sign returns body and header of the request that makes the post.
-	Sign(p Post) (body []byte, header http.Header, err error)
-	// Acknowledged reports whether the status ends a post with success.
-	Acknowledged(status int) bool
-	// Retry returns how long after a failed post the next one follows. Age is the
-	// time since the event. Both are simulated time. The status is 0 if there was
-	// no answer. Retry returns false if the post is not repeated.
-	Retry(s *message.Stage, status, tries int, age time.Duration) (gap time.Duration, ok bool)
-}
-
-// A Description is what never changes of an account.
-type Description struct {
-	Domain     string
-	SigningKey string
-	PublicKey  string // verifies webhooks; empty if the signing key is a shared secret
-	Stages     *message.Stages
-	HasLog     bool // there is a look-up API, so events are kept although no webhook is sent
-	Batching   Batching
-	Listing    map[message.Outcome]Listing // the suppression lists that outcomes put an address on
-}
-
-// Batching is how events are collected into webhook requests.
-type Batching struct {
-	Single     bool          // each request has one event; otherwise a list of them
-	Events     int           // the most events in a request
-	Every      time.Duration // how long events are collected, simulated time; 0 = not at all
-	Bytes      int           // the largest body; 0 = no limit
-	EventBytes int           // the usual size of an event
-
-	Open, Separator, Close string // frame the events in the body
-}
-
-// A Post is one webhook request to be signed.
-type Post struct {
-	Body   []byte         // the events in their frame
-	Event  *message.Event // of the first event
-	Copy   uint32         // index of the first copy
-	Time   int64          // of the signature, Unix seconds
-	Nonce  uint64         // differs between requests that are not repeats of each other
-	Forged bool           // the signature must not fit
-}
-
-// A Condition is a state of an account or a limit that makes a provider refuse
-// calls.
+// A Condition is a state of an account or a limit that makes a provider refuse calls.
 type Condition struct {
 	Kind       ConditionKind
 	Status     int           // for HasStatus
@@ -126,14 +85,20 @@ type ConditionKind uint8
 
 // The kinds of conditions.
 const (
-	HasStatus ConditionKind = iota + 1 // answer a status with the provider's text for it
+	HasStatus ConditionKind = iota + 1 // a status that has no answer in Provider.Statuses
 	Garbage                            // answer 200 with a body that is not the provider's
 	NoCredits
 	Unverified
 	Blocked
 	RateLimited
+	RateUntil // RateLimited, with a time; follows it
 	NotAllowed
 	Full
+	FullUntil // Full, with a time; follows it
 	LargeBatch
 	TooLarge
+	LookedUpTooOften
+	KeyBusy    // a call with the same idempotency key is not finished
+	KeyReused  // the idempotency key had another body
+	KeyInvalid // not an idempotency key
 )

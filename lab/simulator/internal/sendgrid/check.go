@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 const (
@@ -23,200 +24,128 @@ const (
 		"We typically suggest both text/plain and text/html blocks are included, but only one block is required."
 	toMissing = "The to array is required for all personalization objects, " +
 		"and must have at least one email object with a valid email address."
+	badAddress  = "Does not contain a valid address."
+	argsTooLong = "The total length of custom arguments may not exceed 10000 bytes."
+	// invitation is the only type of an attachment with a parameter (sendgrid-nodejs issues 217 and 1313).
+	invitation = "text/calendar; method=REQUEST"
 )
 
-// A checker collects what SendGrid finds wrong with a request, in the words and
-// with the field paths of its errors.
-type checker struct {
-	*request
-	now  time.Time
-	list []apiError
+// problems collects what SendGrid finds wrong with a request, in the words and with the field paths of its errors.
+type problems []problem
+
+// add adds a problem if there is one. help is what follows helpURL.
+func (l *problems) add(wrong bool, field, help, text string) {
+	if wrong {
+		*l = append(*l, problem{text, field, helpURL + help})
+	}
+}
+
+// at adds a problem of the i-th element of a list if there is one.
+func (l *problems) at(wrong bool, list string, i int, rest, help, text string) {
+	if wrong {
+		l.add(true, fmt.Sprintf("%s.%d%s", list, i, rest), help, text)
+	}
 }
 
 // check returns what SendGrid finds wrong with the request.
-func (r *request) check(now time.Time) []apiError {
-	c := checker{request: r, now: now}
-	c.checkRecipients()
-	c.checkMessage()
-	c.checkContent()
-	c.checkAttachments()
-	if pairBytes(r.args) > maxArgs {
-		c.report("custom_args", "message.custom_args",
-			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
-	}
-	c.checkCategories()
-	if c.tooLate(r.sendAt) {
-		c.report("send_at", "message.send_at", tooFarAhead)
-	}
-	return c.list
-}
-
-// report adds an error. Help is what follows helpURL.
-func (c *checker) report(field, help, format string, args ...any) {
-	c.list = append(c.list, apiError{fmt.Sprintf(format, args...), field, helpURL + help})
-}
-
-func (c *checker) tooLate(sendAt int64) bool { return sendAt > c.now.Add(maxAhead).Unix() }
-
-func (c *checker) checkRecipients() {
+func (d *document) check(c *provider.Call, now time.Time) (l problems) {
+	latest := now.Add(maxAhead).Unix()
 	const field, help = "personalizations", "-Personalizations-Errors"
-	recipients := len(c.Addresses())
-	switch n := len(c.people); {
-	case n == 0:
-		c.report(field, help, "The personalizations field is required and must have at least one personalization.")
-	case n > maxRecipients:
-		c.report(field, help, "The personalizations field may not have more than %d personalizations.", maxRecipients)
-	case recipients > maxRecipients:
-		c.report(field, help, "The total number of recipients of a request may not exceed %d. We found %d.",
-			maxRecipients, recipients)
-	default:
-		for i := range c.people {
-			c.checkPerson(i)
+	l.add(len(d.People) == 0, field, help,
+		"The personalizations field is required and must have at least one personalization.")
+	l.add(len(d.People) > maxRecipients, field, help,
+		"The personalizations field may not have more than 1000 personalizations.")
+	n := len(c.Addresses())
+	l.add(len(d.People) <= maxRecipients && n > maxRecipients, field, help,
+		fmt.Sprintf("The total number of recipients of a request may not exceed %d. We found %d.", maxRecipients, n))
+	if len(l) == 0 {
+		for i := range d.People {
+			l.person(d, c, i, latest)
 		}
 	}
+	from := d.From.Email
+	l.add(from == "", "from.email", "message.from", fromMissing)
+	l.add(from != "" && (!message.ValidAddress(from) || !message.ASCII(from)), "from.email", "message.from", badAddress)
+	l.add(d.ReplyTo != nil && len(d.ReplyToList) > 0, "reply_to", "message.reply_to",
+		"The reply_to and reply_to_list fields may not be used together.")
+	noSubject := func(p person) bool { return p.Subject == "" }
+	l.add(d.Subject == "" && d.Template == "" && slices.ContainsFunc(d.People, noSubject), "subject", "message.subject",
+		subjectMissing)
+	l.content(d)
+	l.attachments(d)
+	l.add(pairBytes(d.Args) > maxArgs, "custom_args", "message.custom_args", argsTooLong)
+	l.add(len(d.Categories) > maxCategories, "categories", "message.categories",
+		"There may not be more than 10 categories.")
+	for i, text := range d.Categories {
+		l.at(len([]rune(text)) > maxCategory, "categories", i, "", "message.categories",
+			"A category may not exceed 255 characters.")
+		l.add(slices.Contains(d.Categories[:i], text), "categories", "message.categories", "The categories must be unique.")
+	}
+	l.add(d.SendAt > latest, "send_at", "message.send_at", tooFarAhead)
+	return l
 }
 
-func (c *checker) checkPerson(i int) {
-	const help = "message.personalizations."
-	p := &c.people[i]
-	path := func(rest string) string { return fmt.Sprintf("personalizations.%d%s", i, rest) }
-	for _, a := range p.addrs {
-		if !message.ValidAddress(a.addr) {
-			c.list = append(c.list, invalidAddress(i, a))
+// person adds the problems of a personalization.
+func (l *problems) person(d *document, c *provider.Call, i int, latest int64) {
+	const list, help = "personalizations", "message.personalizations."
+	p, to := &d.People[i], c.Mails[i].To
+	for k, a := range to {
+		if !message.ValidAddress(a.Address) {
+			*l = append(*l, recipient(c, provider.Place{Mail: i, To: k}, "email", badAddress))
 		}
 		// SendGrid splits or rejects names with these characters unless they are quoted.
-		if !strings.HasPrefix(a.name, `"`) && strings.ContainsAny(a.name, ",;") {
-			role := roles[a.flags]
-			c.report(path(fmt.Sprintf(".%s.%d.name", role, a.i)), help+role,
-				"The name may not contain a comma or semicolon unless it is quoted.")
+		if !strings.HasPrefix(a.Name, `"`) && strings.ContainsAny(a.Name, ",;") {
+			*l = append(*l, recipient(c, provider.Place{Mail: i, To: k}, "name",
+				"The name may not contain a comma or semicolon unless it is quoted."))
+		}
+		same := func(b provider.Recipient) bool { return strings.EqualFold(a.Address, b.Address) }
+		if len(to) > 1 && slices.IndexFunc(to, same) < k {
+			l.at(true, list, i, "", "message.recipient-errors", fmt.Sprintf("Each email address in the personalization block "+
+				"should be unique between to, cc, and bcc. We found the first duplicate instance of [%s] in the "+
+				"personalizations.%d field.", strings.ToLower(a.Address), i))
+			break
 		}
 	}
-	if !slices.ContainsFunc(p.addrs, func(a address) bool { return a.flags == 0 }) {
-		c.report(path(".to"), help+"to", toMissing)
-	}
-	if addr := repeated(p.addrs); addr != "" {
-		c.report(path(""), "message.recipient-errors", "Each email address in the personalization block should be unique "+
-			"between to, cc, and bcc. We found the first duplicate instance of [%s] in the %s field.", addr, path(""))
-	}
-	if pairBytes(p.args) > maxArgs {
-		c.report(path(".custom_args"), help+"custom_args",
-			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
-	}
-	if len(p.subs) > maxArgs && pairBytes(p.substitutions()) > maxArgs {
-		c.report(path(".substitutions"), help+"substitutions",
-			"The total length of substitutions may not exceed %d bytes.", maxArgs)
-	}
-	if p.subs != "" && strings.HasPrefix(c.template, "d-") {
-		c.report(path(".substitutions"), help+"substitutions", "Substitutions may not be used with dynamic templating")
-	}
-	if c.tooLate(p.sendAt) {
-		c.report(path(".send_at"), "message.send_at", tooFarAhead)
-	}
+	l.at(len(p.To) == 0, list, i, ".to", help+"to", toMissing)
+	l.at(pairBytes(p.Args) > maxArgs, list, i, ".custom_args", help+"custom_args", argsTooLong)
+	l.at(len(p.Substitutions) > maxArgs && pairBytes(p.substitutions()) > maxArgs, list, i, ".substitutions",
+		help+"substitutions", "The total length of substitutions may not exceed 10000 bytes.")
+	l.at(strings.HasPrefix(d.Template, "d-") && len(p.substitutions()) > 0, list, i, ".substitutions",
+		help+"substitutions", "Substitutions may not be used with dynamic templating")
+	l.at(p.SendAt > latest, list, i, ".send_at", "message.send_at", tooFarAhead)
 }
 
-// invitation is the only type of an attachment with a parameter (sendgrid-nodejs issues 217 and 1313).
-const invitation = "text/calendar; method=REQUEST"
-
-func (c *checker) checkAttachments() {
-	for i, a := range c.attachments {
-		report := func(field, text string) {
-			c.report(fmt.Sprintf("attachments.%d.%s", i, field), "message.attachments."+field, "%s", text)
-		}
-		if _, err := base64.StdEncoding.DecodeString(a.content); err != nil || a.content == "" {
-			report("content", "The attachment content must be base64 encoded.")
-		}
-		if a.filename == "" {
-			report("filename", "The filename parameter is required.")
-		}
-		for field, value := range map[string]string{
-			"type": a.kind, "filename": a.filename, "content_id": a.contentID,
-		} {
-			if strings.ContainsAny(value, ";\r\n") && value != invitation {
-				report(field, "The attachment "+field+" cannot contain ';', or CRLF characters.")
-			}
-		}
-		switch a.disposition {
-		case "", "attachment", "inline":
-		default:
-			report("disposition", "The attachment disposition must be either inline or attachment.")
-		}
+// content adds the problems of the content.
+func (l *problems) content(d *document) {
+	l.add(len(d.Content) == 0 && d.Template == "", "content", "message.content", contentMissing)
+	for i, part := range d.Content {
+		l.at(part.Type == "", "content", i, ".type", "message.content.type", "The content type is required.")
+		l.at(part.Value == "", "content", i, ".value", "message.content.value",
+			"The content value must be a string at least one character in length.")
 	}
+	is := func(kind string) int {
+		return slices.IndexFunc(d.Content, func(c content) bool { return c.Type == kind })
+	}
+	plain, html := is("text/plain"), is("text/html")
+	l.add(plain > 0 || html > 1 || html == 1 && plain != 0, "content", "message.content",
+		"If present, text/plain must be first, followed by text/html, followed by any other content.")
 }
 
-// repeated returns an address that is in a personalization twice, or "".
-func repeated(addrs []address) string {
-	if len(addrs) < 2 {
-		return ""
-	}
-	seen := make(map[string]bool, len(addrs))
-	for _, a := range addrs {
-		addr := strings.ToLower(a.addr)
-		if seen[addr] {
-			return addr
+// attachments adds the problems of the attachments.
+func (l *problems) attachments(d *document) {
+	for i, a := range d.Attachments {
+		at := func(wrong bool, field, text string) {
+			l.at(wrong, "attachments", i, "."+field, "message.attachments."+field, text)
 		}
-		seen[addr] = true
-	}
-	return ""
-}
-
-func (c *checker) checkMessage() {
-	switch {
-	case c.from == "":
-		c.report("from.email", "message.from", fromMissing)
-	case !message.ValidAddress(c.from) || !message.ASCII(c.from):
-		c.report("from.email", "message.from", "Does not contain a valid address.")
-	}
-	if c.hasReply && c.hasReplyList {
-		c.report("reply_to", "message.reply_to", "The reply_to and reply_to_list fields may not be used together.")
-	}
-	noSubject := func(p personalization) bool { return p.subject == "" }
-	if c.subject == "" && c.template == "" && slices.ContainsFunc(c.people, noSubject) {
-		c.report("subject", "message.subject", subjectMissing)
-	}
-}
-
-func (c *checker) checkContent() {
-	if len(c.contents) == 0 && c.template == "" {
-		c.report("content", "message.content", contentMissing)
-		return
-	}
-	plain, html := -1, -1
-	for i, part := range c.contents {
-		if part.kind == "" {
-			c.report(fmt.Sprintf("content.%d.type", i), "message.content.type", "The content type is required.")
+		_, err := base64.StdEncoding.DecodeString(a.Content)
+		at(err != nil || a.Content == "", "content", "The attachment content must be base64 encoded.")
+		at(a.Filename == "", "filename", "The filename parameter is required.")
+		for field, value := range map[string]string{"type": a.Type, "filename": a.Filename, "content_id": a.ContentID} {
+			at(strings.ContainsAny(value, ";\r\n") && value != invitation, field,
+				"The attachment "+field+" cannot contain ';', or CRLF characters.")
 		}
-		if part.value == "" {
-			c.report(fmt.Sprintf("content.%d.value", i), "message.content.value",
-				"The content value must be a string at least one character in length.")
-		}
-		if part.kind == "text/plain" && plain < 0 {
-			plain = i
-		}
-		if part.kind == "text/html" && html < 0 {
-			html = i
-		}
-	}
-	if plain > 0 || html > 1 || html == 1 && plain != 0 {
-		c.report("content", "message.content",
-			"If present, text/plain must be first, followed by text/html, followed by any other content.")
-	}
-}
-
-func (c *checker) checkCategories() {
-	const help = "message.categories"
-	if len(c.categories) > maxCategories {
-		c.report("categories", help, "There may not be more than %d categories.", maxCategories)
-		return
-	}
-	seen := map[string]bool{}
-	for i, text := range c.categories {
-		if len([]rune(text)) > maxCategory {
-			c.report(fmt.Sprintf("categories.%d", i), help, "A category may not exceed %d characters.", maxCategory)
-		}
-		if seen[text] {
-			c.report("categories", help, "The categories must be unique.")
-		}
-		seen[text] = true
+		at(!slices.Contains([]string{"", "attachment", "inline"}, a.Disposition), "disposition",
+			"The attachment disposition must be either inline or attachment.")
 	}
 }
 

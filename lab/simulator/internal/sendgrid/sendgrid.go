@@ -1,154 +1,222 @@
-// Package sendgrid imitates SendGrid: POST /v3/mail/send, the Email Logs API, the
-// suppression lists, the settings of the event webhook, and the webhook itself.
+// Package sendgrid imitates SendGrid: POST /v3/mail/send, the Email Logs API, the suppression lists, the settings of
+// the event webhook, and the webhook itself.
 package sendgrid
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 const (
-	maxBody  = 30 << 20
-	typeJSON = "application/json"
-	typeText = "text/plain; charset=utf-8"
-	typeHTML = "text/html"
+	maxBody    = 30 << 20
+	maxListed  = 500       // entries of a page
+	maxPost    = 768 << 10 // bytes
+	eventBytes = 480       // about the size of an event
+	helpURL    = "http://sendgrid.com/docs/API_Reference/Web_API_v3/Mail/errors.html#"
+)
 
-	pathSend = "v3/mail/send"
+// A problem is one entry of SendGrid's list of errors. A field or help that is nil is null.
+type problem struct {
+	Message string `json:"message"`
+	Field   any    `json:"field"`
+	Help    any    `json:"help"`
+}
+
+func errors(status int, list ...problem) provider.Answer {
+	return provider.JSON(status, map[string]any{"errors": list})
+}
+
+func text(status int, message string) provider.Answer {
+	return errors(status, problem{Message: message})
+}
+
+// statuses are the answers that SendGrid has for a status.
+var statuses = map[int]provider.Answer{
+	202: {Status: 202, Type: provider.TypeText},
+	400: text(400, "Bad Request"),
+	401: text(401, "The provided authorization grant is invalid, expired, or revoked"),
+	403: text(403, "access forbidden"),
+	404: text(404, "not found"),
+	405: text(405, "POST method allowed only"),
+	406: text(406, "Missing Accept header"),
+	413: text(413, "The request body exceeds 30 MB"),
+	415: text(415, "Content-Type should be application/json."),
+	451: text(451, "unavailable for legal reasons"),
+	500: {Status: 500, Type: provider.TypeJSON, Body: `{"errors":[{"message":"Internal Server Error"}]}`},
+	503: {Status: 503, Type: provider.TypeText, Body: "Service Unavailable"},
+}
+
+const (
+	badIdentity = "The from address does not match a verified Sender Identity. " +
+		"Mail cannot be sent until this error is resolved. " +
+		"Visit https://sendgrid.com/docs/for-developers/sending-email/sender-identity/ to see the Sender Identity requirements"
+	tooMany = `{"errors":[{"field":null,"message":"too many requests"}]}`
+)
+
+// conditions are the answers under each condition.
+var conditions = map[provider.ConditionKind]provider.Answer{
+	provider.NoCredits:   text(401, "Maximum credits exceeded"),
+	provider.Full:        text(401, "Maximum credits exceeded"),
+	provider.Unverified:  errors(403, problem{badIdentity, "from", helpURL + "message.from"}),
+	provider.Blocked:     statuses[403],
+	provider.NotAllowed:  text(401, "Authenticated user is not authorized to send mail"),
+	provider.LargeBatch:  statuses[403],
+	provider.TooLarge:    statuses[413],
+	provider.RateLimited: {Status: 429, Type: provider.TypeJSON, Body: tooMany},
+	provider.RateUntil: {Status: 429, Type: provider.TypeJSON, Body: tooMany, Header: map[string]string{
+		"X-RateLimit-Limit": "600", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "<reset>"}},
+}
+
+const (
+	why    = "<code> <enhanced> <text>"
+	entry  = `{"email":<address>,"created":<unix>`
+	bounce = entry + `,"status":<status>,"reason":<text>}`
+)
+
+// lists are the suppression lists. Mail to addresses that were blocked is not dropped.
+var lists = []provider.List{
+	{Name: "bounces", Drops: message.SuppressedBounce, Status: "<enhanced>", Text: why, Item: bounce,
+		Of: []message.Outcome{message.HardBounce, message.Async, message.MailboxFull, message.SuppressedBounce}},
+	{Name: "blocks", Status: "<enhanced>", Text: why, Item: bounce, Of: []message.Outcome{message.Blocked}},
+	{Name: "invalid_emails", Drops: message.Invalid, Of: []message.Outcome{message.Invalid}, Item: entry + `,"reason":<text>}`,
+		Text: "Mail domain mentioned in email address is unknown"},
+	{Name: "spam_reports", Drops: message.SuppressedSpam, Item: entry + `,"ip":"198.51.100.7"}`,
+		Of: []message.Outcome{message.SuppressedSpam, message.Complain}},
+	{Name: "unsubscribes", Drops: message.SuppressedUnsub, Item: entry + `}`,
+		Of: []message.Outcome{message.SuppressedUnsub, message.Unsubscribe}},
+}
+
+const (
+	settings = `{"enabled":<enabled>,"url":"<webhook>","processed":true,"delivered":true,"deferred":true,"bounce":true,` +
+		`"dropped":true,"open":true,"click":true,"spam_report":true,"unsubscribe":true,"group_unsubscribe":true,` +
+		`"group_resubscribe":true}`
+	// domains are the authenticated domains: the one of the account.
+	domains = `[{"id":1,"domain":"<domain>","subdomain":"em1","valid":true,"dns":{"mail_cname":` +
+		record + `em1.<domain>","data":"u1.wl.sendgrid.net"},"dkim1":` +
+		record + `s1._domainkey.<domain>","data":"s1.domainkey.u1.wl.sendgrid.net"},"dkim2":` +
+		record + `s2._domainkey.<domain>","data":"s2.domainkey.u1.wl.sendgrid.net"}}}]`
+	record = `{"valid":true,"type":"cname","host":"`
 )
 
 // SendGrid is an account at SendGrid.
-type SendGrid struct {
-	account  provider.Account
-	endpoint provider.Endpoint
-	sign     *ecdsa.PrivateKey
-	private  string // base64 PKCS#8
-	public   string // base64 SubjectPublicKeyInfo
-	number   string // of the account, within event ids
-	lookups  provider.Limiter
-}
+type SendGrid struct{ *provider.Provider }
 
-var _ provider.Provider = (*SendGrid)(nil)
-
-// New returns the provider for an account. The signing key is an ECDSA P-256
-// private key; New generates one if it is empty.
-func New(a provider.Account) (provider.Provider, error) {
-	g := &SendGrid{account: a, number: strconv.FormatUint(10_000_000+a.IDs.Account()%90_000_000, 10)}
-	if err := g.setKey(a.SigningKey); err != nil {
+// New returns the provider for an account. The signing key is an ECDSA P-256 private key; New generates one if it is
+// empty.
+func New(a *provider.Account) (*provider.Provider, error) {
+	key, private, public, err := provider.ECDSA(a.SigningKey)
+	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	g.endpoint = provider.Endpoint{
-		Limit:        maxBody,
-		GZIP:         true,
-		Authorized:   g.authorized,
-		Unauthorized: statuses[http.StatusUnauthorized],
-		TooLarge:     statuses[http.StatusRequestEntityTooLarge],
-		DryAnswer:    provider.Answer{Status: 200, Type: typeText},
-		Parse:        parse,
-		Dress:        dress,
+	a.SigningKey = private
+	g := SendGrid{&provider.Provider{
+		Account:      a,
+		PublicKey:    public,
+		Stages:       stages(),
+		Suppress:     lists,
+		Header:       map[string]string{"Server": "nginx", "Connection": "keep-alive", "X-Frame-Options": "DENY"},
+		Statuses:     statuses,
+		Conditions:   conditions,
+		ID:           func(b *message.Batch) string { return a.IDs.Text(provider.ForMessage, b.Serial) },
+		Unauthorized: provider.Key("Authorization", "Bearer "+a.Key, 401, 401),
+	}}
+	authenticated := domains
+	if a.Domain == "" {
+		authenticated = "[]"
 	}
-	return g, nil
+	g.Routes = []provider.Route{
+		{Path: "POST v3/mail/send", Send: &provider.Send{Limit: maxBody, GZIP: true, Parse: g.parse}},
+		{Path: "POST v3/logs", Access: provider.UsesLogs, Answer: g.listMessages},
+		{Path: "GET v3/logs/{id}", Access: provider.UsesLogs, Answer: g.showMessage},
+		{Path: "GET v3/suppression/{list}", Access: provider.UsesLists, Answer: g.showList},
+		{Path: "DELETE v3/suppression/{list}/{address}", Access: provider.UsesLists, Answer: g.unlist},
+		{Path: "DELETE v3/asm/suppressions/global/{address}", Access: provider.UsesLists, Answer: g.unlist},
+		{Path: "GET v3/user/webhooks/event/settings/signed", Static: `{"public_key":"<public>"}`},
+		{Path: "GET v3/user/webhooks/event/settings", Static: settings},
+		{Path: "GET v3/scopes", Static: `{"scopes":["mail.send","user.webhooks.event.settings.read","whitelabel.read"]}`},
+		{Path: "GET v3/whitelabel/domains", Static: authenticated},
+	}
+	g.Hooks = hooks(a, key)
+	return g.Provider, nil
 }
 
-// Describe implements provider.Provider.
-func (g *SendGrid) Describe() provider.Description {
-	return provider.Description{
-		SigningKey: g.private,
-		PublicKey:  g.public,
-		Stages:     &stages,
-		HasLog:     true,
-		Listing:    listing,
+// hooks returns how the event webhook is collected, signed and repeated.
+func hooks(a *provider.Account, key *ecdsa.PrivateKey) provider.Hooks {
+	gaps := provider.Minutes(1, 2, 4, 8, 16, 32, 60)
+	return provider.Hooks{
 		Batching: provider.Batching{
-			Events:     g.account.Options.FlushCount,
-			Every:      g.account.Options.FlushEvery,
+			Events:     a.Options.FlushCount,
+			Every:      a.Options.FlushEvery,
 			Bytes:      maxPost,
 			EventBytes: eventBytes,
 			Open:       "[",
 			Separator:  ",\r\n",
 			Close:      "]\r\n",
 		},
+		Gaps: func(*provider.Stage) []time.Duration { return gaps },
+		For:  24 * time.Hour,
+		// Without a source of randomness the signature follows from the content, so that a repeated post carries the
+		// same one.
+		Sign: func(p provider.Post) ([]byte, http.Header, error) {
+			timestamp := strconv.FormatInt(p.Time, 10)
+			hash := sha256.New()
+			hash.Write([]byte(timestamp))
+			hash.Write(p.Body)
+			signature, err := key.Sign(nil, hash.Sum(nil), crypto.SHA256)
+			if err != nil {
+				return nil, nil, err
+			}
+			return p.Body, http.Header{
+				"User-Agent":                             {"SendGrid Event API"},
+				"X-Twilio-Email-Event-Webhook-Signature": {base64.StdEncoding.EncodeToString(p.Forge(signature))},
+				"X-Twilio-Email-Event-Webhook-Timestamp": {timestamp},
+			}, nil
+		},
 	}
 }
 
-// ID implements provider.Provider.
-func (g *SendGrid) ID(b *message.Batch) string {
-	return g.account.IDs.Text(provider.ForMessage, b.Serial)
+// showList answers with a page of a suppression list, the newest entries first.
+func (g SendGrid) showList(r *http.Request) provider.Answer {
+	list, now, form := r.PathValue("list"), time.Now(), r.URL.Query()
+	if g.Named(list) == nil {
+		return g.Say(404)
+	}
+	number := func(name string, otherwise int64) int64 {
+		if n, err := strconv.ParseInt(form.Get(name), 10, 64); err == nil {
+			return n
+		}
+		return otherwise
+	}
+	limit, offset := number("limit", maxListed), number("offset", 0)
+	if limit < 1 || limit > maxListed || offset < 0 {
+		return g.Say(400)
+	}
+	from, to := number("start_time", 0), number("end_time", now.Unix())
+	entries := slices.DeleteFunc(g.Lists.All(list, now), func(e provider.Listed) bool {
+		return e.At.Unix() < from || e.At.Unix() > to
+	})
+	slices.SortStableFunc(entries, func(a, b provider.Listed) int { return b.At.Compare(a.At) })
+	return provider.JSON(200, g.Items(provider.Part(entries, int(offset), int(limit))))
 }
 
-func (g *SendGrid) authorized(r *http.Request) bool {
-	return r.Header.Get("Authorization") == "Bearer "+g.account.Key
-}
-
-func dress(h http.Header) {
-	h.Set("Server", "nginx")
-	h.Set("Connection", "keep-alive")
-	h.Set("X-Frame-Options", "DENY")
-}
-
-// Endpoint implements provider.Provider.
-func (g *SendGrid) Endpoint(r *http.Request, path []string) *provider.Endpoint {
-	if r.Method == http.MethodPost && strings.Join(path, "/") == pathSend {
-		return &g.endpoint
+// unlist removes an address from a suppression list.
+func (g SendGrid) unlist(r *http.Request) provider.Answer {
+	list := r.PathValue("list")
+	if list == "" {
+		list = "unsubscribes"
 	}
-	return nil
-}
-
-// eventTypes are the members of the webhook settings that enable an event.
-const eventTypes = `"processed":true,"delivered":true,"deferred":true,"bounce":true,"dropped":true,"open":true,` +
-	`"click":true,"spam_report":true,"unsubscribe":true,"group_unsubscribe":true,"group_resubscribe":true`
-
-// domains returns the authenticated domains: the one of the account, if it has one.
-func (g *SendGrid) domains() string {
-	d := g.account.Domain
-	if d == "" {
-		return "[]"
+	if !g.Lists.Remove(list, r.PathValue("address"), time.Now()) {
+		return g.Say(404)
 	}
-	record := func(host, data string) string {
-		return fmt.Sprintf(`{"valid":true,"type":"cname","host":%q,"data":%q}`, host+"."+d, data)
-	}
-	return fmt.Sprintf(`[{"id":1,"domain":%q,"subdomain":"em1","valid":true,`+
-		`"dns":{"mail_cname":%s,"dkim1":%s,"dkim2":%s}}]`, d,
-		record("em1", "u1.wl.sendgrid.net"), record("s1._domainkey", "s1.domainkey.u1.wl.sendgrid.net"),
-		record("s2._domainkey", "s2.domainkey.u1.wl.sendgrid.net"))
-}
-
-// Serve implements provider.Provider.
-func (g *SendGrid) Serve(w http.ResponseWriter, r *http.Request, path []string) {
-	dress(w.Header())
-	route := strings.Join(path, "/")
-	body := ""
-	if id, ok := strings.CutPrefix(route+"/", pathLogs+"/"); ok {
-		g.serveLogs(w, r, strings.TrimSuffix(id, "/"))
-		return
-	}
-	if strings.HasPrefix(route, pathLists) || strings.HasPrefix(route, pathGlobal+"/") {
-		g.serveLists(w, r, route)
-		return
-	}
-	switch route {
-	case "v3/user/webhooks/event/settings/signed":
-		body = fmt.Sprintf(`{"public_key":%q}`, g.public)
-	case "v3/user/webhooks/event/settings":
-		url := g.account.Webhooks.URL()
-		body = fmt.Sprintf(`{"enabled":%t,"url":%q,%s}`, url != "", url, eventTypes)
-	case "v3/scopes":
-		body = `{"scopes":["mail.send","user.webhooks.event.settings.read","whitelabel.read"]}`
-	case "v3/whitelabel/domains":
-		body = g.domains()
-	}
-	switch {
-	case body == "" && route != pathSend:
-		statuses[http.StatusNotFound].Write(w)
-	case route == pathSend || r.Method != http.MethodGet:
-		statuses[http.StatusMethodNotAllowed].Write(w)
-	case !g.authorized(r):
-		g.endpoint.Unauthorized.Write(w)
-	default:
-		provider.Answer{Status: 200, Type: typeJSON, Body: body}.Write(w)
-	}
+	return provider.Answer{Status: http.StatusNoContent}
 }

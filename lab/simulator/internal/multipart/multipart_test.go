@@ -1,4 +1,4 @@
-package mailgun
+package multipart
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzMultipart checks that eachPart finds the parts that mime/multipart finds.
+// FuzzMultipart checks that Fields finds the parts that mime/multipart finds.
 func FuzzMultipart(f *testing.F) {
 	const part = "--b\r\nContent-Disposition: form-data; name="
 	f.Add([]byte(part + "\"to\"\r\n\r\na@example.com\r\n" +
@@ -18,14 +18,13 @@ func FuzzMultipart(f *testing.F) {
 	f.Add([]byte("--b\r\n\r\nvalue\r\n--b--"))
 	f.Add([]byte(part + "\"\"\r\n\r\nvalue\r\n" + part + "\"x\"\r\n\r\n1\r\n--b--"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var have []string
-		whole := eachPart(
-			body,
-			"b",
-			func(name []byte, _ partFile, value []byte) { have = append(have, string(name)+"="+string(value)) },
-		)
+		fields, whole := Fields(string(body), "b")
 		if !whole {
 			return
+		}
+		var have []string
+		for _, f := range fields {
+			have = append(have, f.Name+"="+f.Value)
 		}
 		var want []string
 		r := multipart.NewReader(bytes.NewReader(body), "b")
@@ -35,7 +34,7 @@ func FuzzMultipart(f *testing.F) {
 				break
 			}
 			if err != nil {
-				return // stricter than eachPart, for instance about headers
+				return // stricter than Fields, for instance about headers
 			}
 			value, err := io.ReadAll(p)
 			if err != nil {
