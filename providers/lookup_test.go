@@ -63,7 +63,7 @@ func addresses(n int) (list []string) {
 // LookUp must find the events that webhooks carry, with the same IDs, over many pages, and
 // only those that the query selects.
 func TestSimulatedLookUp(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *stage) {
+	eachLog(t, func(t *testing.T, s *stage) {
 		begun := time.Now()
 		c := s.call(models.NewBatchID(begun), 3, addresses(350)...)
 		other := s.call(models.NewBatchID(begun), 0, "hardbounce@sim.test", "open@sim.test", "suppressed-bounce@sim.test")
@@ -238,7 +238,7 @@ func TestLookUpReadsOnlyMailOfItsTime(t *testing.T) {
 
 // TestLookUpGivesNoNegativeEvidence: a look-up that finds nothing posts nothing and is no error, so it proves nothing.
 func TestLookUpGivesNoNegativeEvidence(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *stage) {
+	eachLog(t, func(t *testing.T, s *stage) {
 		begun := time.Now()
 		s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, "deliver@sim.test"))
 		s.settle(t)

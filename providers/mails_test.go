@@ -51,7 +51,7 @@ func TestMailsAreTheSame(t *testing.T) {
 	}
 }
 
-// normalised returns a copy with decoded header fields, and without the names of inline images.
+// normalised returns a copy with decoded header fields, and without the names of inline images and the marks of names.
 func normalised(t *testing.T, c simulator.Copy) simulator.Copy {
 	t.Helper()
 	for name, value := range c.Headers {
@@ -61,6 +61,7 @@ func normalised(t *testing.T, c simulator.Copy) simulator.Copy {
 		}
 		c.Headers[name] = decoded
 	}
+	c.Name = strings.Trim(c.Name, "<>")
 	attachments := append([]simulator.Attachment{}, c.Attachments...)
 	for i := range attachments {
 		if attachments[i].ContentID != "" {

@@ -131,7 +131,7 @@ func (l *Letter) read(m *Mail, limits *Letters) (wrong Flaw) {
 		}
 		size += len(data)
 		m.Head.Attachments = append(m.Head.Attachments,
-			message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(f.ContentID), data))
+			message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(strings.TrimPrefix(f.ContentID, "cid:")), data))
 	}
 	for kind, is := range map[FlawKind]bool{
 		NoFrom:    l.From == "",
