@@ -38,7 +38,7 @@ var groups = []struct {
 	{"Start", []string{"README.md", "docs/tutorial.md", "docs/newsletter.md", "docs/simulator.md"}},
 	{"How to", []string{
 		"docs/operating.md", "docs/runbook.md", "docs/troubleshooting.md", "docs/sizing.md", "docs/continuity.md", "docs/proxy.md",
-		"docs/webhooks.md", "docs/migrate.md", "docs/recipes/curl.md", "docs/recipes/django.md", "docs/recipes/laravel.md",
+		"docs/webhooks.md", "docs/smtp.md", "docs/migrate.md", "docs/recipes/curl.md", "docs/recipes/django.md", "docs/recipes/laravel.md",
 		"docs/recipes/rails.md", "docs/recipes/supabase.md",
 	}},
 	{"Reference", []string{
