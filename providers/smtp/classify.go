@@ -57,7 +57,7 @@ func (p *Adapter) refused(at stage, e *smtp.SMTPError, who models.Set) models.Pa
 		enhanced = strconv.Itoa(c[0]) + "." + strconv.Itoa(c[1]) + "." + strconv.Itoa(c[2])
 	}
 	reply := parse.NewReply(strconv.Itoa(e.Code), enhanced, e.Message)
-	part := models.Part{Recipients: who, Status: e.Code, Reason: reply.Reason(), Text: parse.Text(e.Message, p.secrets()...)}
+	part := models.Part{Recipients: who, Status: e.Code, Reason: reply.Reason(), Text: p.words(e.Message)}
 	if at == recipient && reply.Permanent() && part.Reason == models.MailboxInvalid { // by its words
 		part.Class = models.RejectedRecipient
 		return part
@@ -110,5 +110,5 @@ func (p *Adapter) failed(at stage, err error, who models.Set) models.Part {
 		return models.Part{Class: models.AccountClass, Recipients: who, Status: http.StatusUnauthorized, Text: err.Error()}
 	}
 	return models.Part{Class: models.Unavailable, Recipients: who,
-		Text: "the mail could not be handed over: " + parse.Text(err.Error(), p.secrets()...)}
+		Text: "the mail could not be handed over: " + p.words(err.Error())}
 }

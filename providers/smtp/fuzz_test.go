@@ -1,14 +1,13 @@
 package smtp
 
 import (
-	common "github.com/safedelivr/safedelivr/models/settings"
-
 	"strings"
 	"testing"
 
 	"github.com/emersion/go-smtp"
 
 	"github.com/safedelivr/safedelivr/models"
+	common "github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 

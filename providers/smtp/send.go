@@ -3,6 +3,7 @@ package smtp
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/emersion/go-smtp"
@@ -101,8 +102,13 @@ func rest(mails []transaction, because models.Part) []models.Part {
 
 // deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.
 func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (parts []models.Part, ok bool) {
-	s, err := p.open(ctx, end)
+	s, err := p.sessions.take(), error(nil)
 	for {
+		if s == nil {
+			s, err = p.dial(ctx, end)
+		} else {
+			s.conn.until(end)
+		}
 		if err != nil {
 			return []models.Part{p.failed(connecting, err, m.who)}, false
 		}
@@ -111,7 +117,7 @@ func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (p
 		if failure != nil && !isReply(failure) && s.kept { // the server had closed it, and has nothing of the mail
 			stop()
 			s.abort()
-			s, err = p.dial(ctx, end)
+			s = nil
 			continue
 		}
 		defer stop()
@@ -149,16 +155,15 @@ func (p *Adapter) envelope(s *session, m *transaction) (at stage, refused []mode
 	if err := s.Mail(m.from, options); err != nil {
 		return sender, nil, err
 	}
-	i := 0
-	for number := range m.who.All() {
-		err := s.Rcpt(m.to[i], &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}})
-		if i++; err == nil {
-			continue
-		}
-		if len(m.to) == 1 || !isReply(err) {
+	notify := &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}}
+	numbers := slices.Collect(m.who.All())
+	for i, to := range m.to {
+		err := s.Rcpt(to, notify)
+		if err != nil && len(m.to) > 1 && isReply(err) {
+			return recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(numbers[i]))), nil
+		} else if err != nil {
 			return recipient, nil, err
 		}
-		return recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(number))), nil
 	}
 	return recipient, nil, nil
 }
@@ -191,7 +196,7 @@ func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable
 	switch {
 	case err == nil:
 		return models.Part{Class: models.Accepted, Recipients: m.who, Status: 250, MessageID: m.id,
-			Text: parse.Text(text, p.secrets()...)}, true
+			Text: p.words(text)}, true
 	case isReply(err) && p.lmtp: // it is about the recipient
 		return p.failed(recipient, err, m.who), true
 	case isReply(err):
@@ -200,5 +205,5 @@ func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable
 		return p.failed(content, err, m.who), false
 	}
 	return models.Part{Class: models.Unknown, Recipients: m.who,
-		Text: "the mail was sent, and no answer came: " + parse.Text(err.Error(), p.secrets()...)}, false
+		Text: "the mail was sent, and no answer came: " + p.words(err.Error())}, false
 }

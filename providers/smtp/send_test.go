@@ -1,8 +1,6 @@
 package smtp
 
 import (
-	common "github.com/safedelivr/safedelivr/models/settings"
-
 	"context"
 	"fmt"
 	"net"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	common "github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -232,17 +231,20 @@ func TestChecks(t *testing.T) {
 		s    settings.Settings
 		want []string
 	}{
-		"good":                  {good, nil},
-		"no host":               {with(func(s *settings.Settings) { s.Host = "" }), []string{"host"}},
-		"a URL":                 {with(func(s *settings.Settings) { s.Host = "smtp://x" }), []string{"host"}},
-		"a port in it":          {with(func(s *settings.Settings) { s.Host = "x.test:25" }), []string{"host"}},
-		"half an account":       {with(func(s *settings.Settings) { s.Password = "" }), []string{"user"}},
-		"readable on the way":   {with(func(s *settings.Settings) { s.TLS = common.NoTLS }), []string{"tls"}},
-		"readable here":         {with(func(s *settings.Settings) { s.TLS, s.Host = common.NoTLS, "127.0.0.1" }), nil},
-		"no such encryption":    {with(func(s *settings.Settings) { s.TLS = "ssl" }), []string{"tls"}},
-		"several":               {with(func(s *settings.Settings) { s.Host, s.Port = "", -1 }), []string{"host", "port"}},
-		"events":                {with(func(s *settings.Settings) { s.Events, s.WebhookKey = models.EventsWebhook, "k" }), []string{"events"}},
-		"LMTP without a port":   {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "127.0.0.1" }), []string{"port"}},
+		"good":                {good, nil},
+		"no host":             {with(func(s *settings.Settings) { s.Host = "" }), []string{"host"}},
+		"a URL":               {with(func(s *settings.Settings) { s.Host = "smtp://x" }), []string{"host"}},
+		"a port in it":        {with(func(s *settings.Settings) { s.Host = "x.test:25" }), []string{"host"}},
+		"half an account":     {with(func(s *settings.Settings) { s.Password = "" }), []string{"user"}},
+		"readable on the way": {with(func(s *settings.Settings) { s.TLS = common.NoTLS }), []string{"tls"}},
+		"readable here":       {with(func(s *settings.Settings) { s.TLS, s.Host = common.NoTLS, "127.0.0.1" }), nil},
+		"no such encryption":  {with(func(s *settings.Settings) { s.TLS = "ssl" }), []string{"tls"}},
+		"several":             {with(func(s *settings.Settings) { s.Host, s.Port = "", -1 }), []string{"host", "port"}},
+		"events":              {with(func(s *settings.Settings) { s.Events, s.WebhookKey = models.EventsWebhook, "k" }), []string{"events"}},
+		"LMTP without a port": {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "127.0.0.1" }), []string{"port"}},
+		"LMTP with STARTTLS": {with(func(s *settings.Settings) {
+			s.Kind, s.Host, s.Port, s.TLS = "lmtp", "lmtp.example.com", 24, common.StartTLS
+		}), []string{"tls"}},
 		"LMTP through a socket": {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "/run/lmtp" }), nil},
 		"SMTP through a socket": {with(func(s *settings.Settings) { s.Host = "/run/smtp" }), []string{"host"}},
 	} {

@@ -1,8 +1,6 @@
 package smtp
 
 import (
-	common "github.com/safedelivr/safedelivr/models/settings"
-
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +13,7 @@ import (
 	auth "github.com/wneessen/go-mail/smtp"
 
 	"github.com/safedelivr/safedelivr/models"
+	common "github.com/safedelivr/safedelivr/models/settings"
 )
 
 // idleLimit is how long a connection is kept idle. Servers close one after five minutes (RFC 5321, 4.5.3.2.7), some after
@@ -108,16 +107,6 @@ func (p pool) close() {
 	}
 }
 
-// open returns a session for a call that ends at end: an idle one or a new one. The error is that of the step that
-// failed.
-func (p *Adapter) open(ctx context.Context, end time.Time) (*session, error) {
-	if s := p.sessions.take(); s != nil {
-		s.conn.until(end)
-		return s, nil
-	}
-	return p.dial(ctx, end)
-}
-
 // dial connects, encrypts and logs in.
 func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 	network := "tcp"
@@ -142,39 +131,29 @@ func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 	}
 	if err != nil {
 		s.abort()
-		return nil, err
 	}
-	return s, nil
+	return s, err
 }
 
 // greet returns a session on a connection, with its encryption.
 func (p *Adapter) greet(ctx context.Context, c *conn) (*session, error) {
 	secure := &tls.Config{ServerName: p.host, RootCAs: p.roots, MinVersion: tls.VersionTLS12}
-	s := &session{conn: c}
-	switch {
-	case p.tls == common.TLS:
-		over := tls.Client(c, secure)
-		if err := over.HandshakeContext(ctx); err != nil {
-			return nil, err
-		}
-		s.Client = p.client(over)
-	case p.tls == common.StartTLS && !p.lmtp:
+	var over net.Conn = c
+	switch p.tls {
+	case common.StartTLS:
 		client, err := smtp.NewClientStartTLS(c, secure)
-		if err != nil {
+		return &session{Client: client, conn: c}, err
+	case common.TLS:
+		encrypted := tls.Client(c, secure)
+		if err := encrypted.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
-		s.Client = client
-	default:
-		s.Client = p.client(c)
+		over = encrypted
 	}
-	return s, nil
-}
-
-func (p *Adapter) client(c net.Conn) *smtp.Client {
 	if p.lmtp {
-		return smtp.NewClientLMTP(c)
+		return &session{Client: smtp.NewClientLMTP(over), conn: c}, nil
 	}
-	return smtp.NewClient(c)
+	return &session{Client: smtp.NewClient(over), conn: c}, nil
 }
 
 var errNoLogin = errors.New("the server offers no way to log in that is known here, like PLAIN, LOGIN or SCRAM-SHA-256")

@@ -5,20 +5,20 @@
 package smtp
 
 import (
-	common "github.com/safedelivr/safedelivr/models/settings"
-
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	common "github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -54,26 +54,26 @@ func Check(s settings.Settings) []error {
 	}
 	errs := s.CheckCommon()
 	wrong := func(setting, text string) { errs = append(errs, settings.Mistake{Setting: setting, Text: text}) }
-	mode := security(&s)
+	mode, socket := security(&s), strings.HasPrefix(s.Host, "/")
 	switch {
 	case s.Host == "":
 		wrong("host", "required: the name of the server, like smtp.example.com")
-	case strings.HasPrefix(s.Host, "/"):
-		if s.Kind != "lmtp" {
-			wrong("host", "only LMTP uses a socket of this machine")
-		}
-	case !validHost(s.Host):
+	case socket && s.Kind != "lmtp":
+		wrong("host", "only LMTP uses a socket of this machine")
+	case !socket && net.ParseIP(s.Host) == nil && !settings.ValidDomain("a."+s.Host): // a name may have no dot
 		wrong("host", "must be a name or an address without a port, like smtp.example.com")
 	}
 	switch {
 	case s.Port < 0 || s.Port > 65535:
 		wrong("port", "must be between 1 and 65535")
-	case s.Kind == "lmtp" && s.Port == 0 && !strings.HasPrefix(s.Host, "/"):
+	case s.Kind == "lmtp" && s.Port == 0 && !socket:
 		wrong("port", "required: LMTP has no usual port; 24 is common")
 	}
 	switch {
 	case ports[mode] == 0:
 		wrong("tls", "must be none, starttls or tls")
+	case mode == common.StartTLS && s.Kind == "lmtp":
+		wrong("tls", "must be tls, or none on this machine: STARTTLS is only for SMTP")
 	case mode == common.NoTLS && !local(s.Host):
 		wrong("tls", "none is only for a server on this machine: passwords and mail would be readable on the way")
 	}
@@ -105,13 +105,6 @@ func local(host string) bool {
 	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
 }
 
-func validHost(s string) bool {
-	return net.ParseIP(s) != nil || len(s) <= 253 && strings.Trim(s, ".-") == s &&
-		!strings.ContainsFunc(s, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
-		})
-}
-
 // New returns the adapter for a provider. The error names all mistakes in its settings.
 func New(s settings.Settings) (*Adapter, error) {
 	s.Events = models.EventsNone
@@ -119,19 +112,11 @@ func New(s settings.Settings) (*Adapter, error) {
 		return nil, err
 	}
 	s = s.WithDefaults()
-	p := &Adapter{lmtp: s.Kind == "lmtp", host: s.Host, tls: security(&s), timeout: s.Timeout, hello: "localhost"}
-	p.address = s.Host
+	p := &Adapter{lmtp: s.Kind == "lmtp", host: s.Host, address: s.Host, tls: security(&s), timeout: s.Timeout,
+		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns)}
 	if !strings.HasPrefix(s.Host, "/") {
-		port := s.Port
-		if port == 0 {
-			port = ports[p.tls]
-		}
-		p.address = net.JoinHostPort(s.Host, strconv.Itoa(port))
+		p.address = net.JoinHostPort(s.Host, strconv.Itoa(cmp.Or(s.Port, ports[p.tls])))
 	}
-	if name := s.Domain; name != "" {
-		p.hello = name
-	}
-	p.sessions = make(pool, s.MaxConns)
 	p.SetKeys(s)
 	return p, nil
 }
@@ -196,8 +181,8 @@ var errNoWebhooks = &models.WebhookError{
 	Status: http.StatusNotFound, Code: "not_configured", Detail: "a server that takes mail by SMTP has no webhooks",
 }
 
-// secrets returns what no text may show.
-func (p *Adapter) secrets() []string {
+// words returns a text of the server for storing: without addresses and without the password.
+func (p *Adapter) words(text string) string {
 	a := p.account.Load()
-	return slices.DeleteFunc([]string{a.password, a.before}, func(s string) bool { return s == "" })
+	return parse.Text(text, a.password, a.before)
 }
