@@ -310,7 +310,7 @@ func texts[T ~string](list []T) []string {
 
 // RevokeKeyOf revokes an API key of a user, given by ID or name. See RevokeKey.
 func (s *People) RevokeKeyOf(ctx context.Context, who caller.Caller, user, id, why string) error {
-	u, err := s.User(ctx, who, user)
+	u, err := s.ownerOf(ctx, who, user, why)
 	if err != nil {
 		return err
 	}
