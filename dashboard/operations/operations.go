@@ -132,16 +132,8 @@ type operationsView struct {
 	Filter    auditForm
 	Older     string   // path of the next page of the audit trail
 	Names     []string // names of the providers
-	Form      blockForm
-	User      userForm
+	Form      *web.Form
 	Problem   string // why the broker could not be read, or ""
-}
-
-// blockForm is the form of a block rule and its errors.
-type blockForm struct {
-	models.Block
-	Why   string
-	Wrong map[string]string
 }
 
 const (
@@ -169,12 +161,12 @@ func operationsPath(page string) string { return strings.TrimSuffix("/operations
 // operations returns the handler of a page of Operations, for operators.
 func (p *Pages) operations(page string) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return p.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
+		return p.showOperations(w, r, v, http.StatusOK, page, &web.Form{})
 	}
 }
 
 func (p *Pages) showOperations(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form blockForm, user userForm,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form *web.Form,
 ) error {
 	filter := auditFormOf(r)
 	view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
@@ -200,9 +192,9 @@ func (p *Pages) showOperations(
 			view.Event = &e
 		}
 	}
-	view.Form, view.User = form, user
+	view.Form = form
 	page := web.Page{Title: view.Title, Active: "operations", Data: view}
-	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
+	if filter.empty() && status == http.StatusOK && at.Get("cursor") == "" {
 		page.Live = "/live/operations?page=" + name
 	}
 	return p.web.Render(w, r, v, status, "operations", page)
@@ -335,40 +327,25 @@ func blockWords(b *models.Block) string {
 
 // addBlock is POST /operations/blocks, for operators.
 func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form := blockForm{Why: f("why"), Block: models.Block{
-		Provider: f("provider"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Fail: f("fail") != "",
-	}}
-	_, _, err := p.service.Operate.AddBlock(r.Context(), v.Caller(), form.Block, form.Why, service.Repeat{})
-	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
-		return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
-	}
-	if err != nil {
-		return err
+	if _, form, err := p.web.Command(w, r, v.Caller(), "addBlock"); err != nil {
+		return form.Refused(err, func(status int) error { return p.showOperations(w, r, v, status, "blocks", form) })
 	}
 	return web.SeeOther(w, r, "/operations/blocks")
+}
+
+// listCommands are the operations on what a page lists by the first and the last part of a path.
+var listCommands = map[string]string{
+	"blocks remove": "removeBlock", "parked requeue": "requeueParked", "parked discard": "discardParked",
 }
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
 // need only an ID.
 func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	id, who := r.PathValue("id"), v.Caller()
-	var err error
-	switch r.PathValue("what") + " " + r.PathValue("do") {
-	case "blocks remove":
-		_, err = p.service.Operate.RemoveBlock(r.Context(), who, id, "")
-	case "parked requeue":
-		_, _, err = p.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
-	case "parked discard":
-		_, err = p.service.Operate.Discard(r.Context(), who, id, "")
-	default:
-		return web.ErrNoPage
-	}
-	if err != nil {
+	what := r.PathValue("what")
+	if _, _, err := p.web.Command(w, r, v.Caller(), listCommands[what+" "+r.PathValue("do")]); err != nil {
 		return err
 	}
-	return web.SeeOther(w, r, operationsPath(r.PathValue("what")))
+	return web.SeeOther(w, r, operationsPath(what))
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
@@ -396,8 +373,7 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 
 // liftHolds is POST /operations/holds/lift, for operators.
 func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, repeat := web.Answered(w, r)
-	if _, _, err := p.service.Operate.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
+	if _, _, err := p.web.Command(w, r, v.Caller(), "liftHolds"); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, "/operations/parked")

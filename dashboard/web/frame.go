@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -33,13 +34,17 @@ type Config struct {
 	Public    *url.URL // URL for browsers; cookies are Secure if its scheme is https
 	Providers *Providers
 	Templates []*Templates // of the rooms
-	Log       *slog.Logger
+	// Operations are the calls of the API, which forms carry out, too.
+	Operations []operation.Operation
+	Log        *slog.Logger
 }
 
 // Frame serves the pages of all rooms.
 type Frame struct {
 	Config
 	Sessions *Sessions
+
+	operations map[string]*operation.Operation // by name
 
 	sets    map[string]*template.Template
 	assets  *assets
@@ -56,13 +61,17 @@ func New(c Config) (*Frame, error) {
 		return nil, err
 	}
 	f := &Frame{
-		Config:   c,
-		Sessions: &Sessions{store: c.Store},
-		sets:     map[string]*template.Template{},
-		assets:   assets,
-		live:     newHub(c.Log),
-		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
-		mux:      http.NewServeMux(),
+		Config:     c,
+		operations: map[string]*operation.Operation{},
+		Sessions:   &Sessions{store: c.Store},
+		sets:       map[string]*template.Template{},
+		assets:     assets,
+		live:       newHub(c.Log),
+		keeping:    keptBudget{all: semaphore.NewWeighted(keptBytes)},
+		mux:        http.NewServeMux(),
+	}
+	for i := range c.Operations {
+		f.operations[c.Operations[i].Name] = &c.Operations[i]
 	}
 	for _, t := range append(c.Templates, frameTemplates) {
 		sets, err := t.load()
