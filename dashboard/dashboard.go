@@ -82,7 +82,7 @@ func New(d Deps) (*Dashboard, error) {
 			suppressions.Templates, endpoints.Templates, providers.Templates, operations.Templates, settings.Templates,
 			docs.Templates,
 		},
-		Operations: service.Operations(d.Service),
+		Operations: web.NewOperations(service.Operations(d.Service)),
 		Log:        d.Logger,
 	})
 	if err != nil {

@@ -149,7 +149,7 @@ func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visit
 		form.Set("format", client.FormatMail)
 		form.Set("user", v.User)
 	}
-	made, again, err := p.web.Do(r, v.Caller(), "createEndpoint", form)
+	made, again, err := p.web.Operations.Do(r, v.Caller(), "createEndpoint", form)
 	if err != nil {
 		return form.Refused(err, func(status int) error {
 			return p.showEndpoints(w, r, v, status, &endpointsView{Form: form})
@@ -210,7 +210,7 @@ var endpointCommands = map[string]string{
 func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	o, owner := ownedBy(r, v)
 	id, do := r.PathValue("id"), r.PathValue("do")
-	out, _, err := p.web.Command(w, r, v.Caller(), endpointCommands[do])
+	out, _, err := p.web.Operations.Command(w, r, v.Caller(), endpointCommands[do])
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *Commands) Routes() web.Routes {
 		"GET /batches/{id}/{do}":        c.askBatch,
 		"POST /batches/{id}/{do}":       c.controlBatch,
 		"GET /logs/{id}/release":        c.askLog,
-		"POST /logs/{id}/release":       c.releaseLog,
+		"POST /logs/{id}/release":       c.web.Operations.Then("releaseLog", "/logs/{id}?did=sent"),
 	}}
 }
 
@@ -221,7 +221,7 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 
 // controlBatch is POST /batches/{id}/{do}.
 func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	out, _, err := c.web.Command(w, r, v.Caller(), batchActions[r.PathValue("do")])
+	out, _, err := c.web.Operations.Command(w, r, v.Caller(), batchActions[r.PathValue("do")])
 	if err != nil {
 		return err
 	}
@@ -263,14 +263,6 @@ func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	}
 	addWaiting(q, c.pages.waitingFor(r.Context(), v.Caller(), &b))
 	return c.web.Ask(w, r, v, "batches", q)
-}
-
-// releaseLog is POST /logs/{id}/release.
-func (c *Commands) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := c.web.Command(w, r, v.Caller(), "releaseLog"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/logs/"+r.PathValue("id")+"?did=sent")
 }
 
 // timesForm has the fields in which the times of a batch are changed.

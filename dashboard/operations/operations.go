@@ -47,6 +47,7 @@ func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
+	then := p.web.Operations.Then
 	routes := map[string]web.Handler{
 		"GET /live/operations":                          p.operationsEvents,
 		"POST /operations/blocks":                       p.addBlock,
@@ -59,8 +60,10 @@ func (p *Pages) Routes() web.Routes {
 		"POST /operations/users/{id}/keys/{key}/limits": p.setLimits,
 		"POST /operations/users/{id}/keys/{key}/revoke": p.revokeKeyOf,
 		"GET /operations/holds/lift":                    p.askHolds,
-		"POST /operations/holds/lift":                   p.liftHolds,
-		"POST /operations/{what}/{id}/{do}":             p.operate,
+		"POST /operations/holds/lift":                   then("liftHolds", "/operations/parked"),
+		"POST /operations/blocks/{id}/remove":           then("removeBlock", "/operations/blocks"),
+		"POST /operations/parked/{id}/requeue":          then("requeueParked", "/operations/parked"),
+		"POST /operations/parked/{id}/discard":          then("discardParked", "/operations/parked"),
 	}
 	for _, page := range operationsPages {
 		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
@@ -327,25 +330,10 @@ func blockWords(b *models.Block) string {
 
 // addBlock is POST /operations/blocks, for operators.
 func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, form, err := p.web.Command(w, r, v.Caller(), "addBlock"); err != nil {
+	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), "addBlock"); err != nil {
 		return form.Refused(err, func(status int) error { return p.showOperations(w, r, v, status, "blocks", form) })
 	}
 	return web.SeeOther(w, r, "/operations/blocks")
-}
-
-// listCommands are the operations on what a page lists by the first and the last part of a path.
-var listCommands = map[string]string{
-	"blocks remove": "removeBlock", "parked requeue": "requeueParked", "parked discard": "discardParked",
-}
-
-// operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
-// need only an ID.
-func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	what := r.PathValue("what")
-	if _, _, err := p.web.Command(w, r, v.Caller(), listCommands[what+" "+r.PathValue("do")]); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, operationsPath(what))
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
@@ -369,12 +357,4 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 				"First cancel the batches that must not be sent.",
 		},
 	})
-}
-
-// liftHolds is POST /operations/holds/lift, for operators.
-func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := p.web.Command(w, r, v.Caller(), "liftHolds"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/operations/parked")
 }

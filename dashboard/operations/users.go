@@ -37,7 +37,7 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if do == "open" {
 		form.Own("why")
 	}
-	_, _, err = p.web.Do(r, v.Caller(), userCommands[do], form)
+	_, _, err = p.web.Operations.Do(r, v.Caller(), userCommands[do], form)
 	if err != nil {
 		return form.Refused(err, func(status int) error {
 			if onPage {
@@ -99,7 +99,7 @@ func (p *Pages) showUser(
 
 // revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
 func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	_, form, err := p.web.Command(w, r, v.Caller(), "revokeKey", "page")
+	_, form, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey", "page")
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if r.PathValue("key") != "" {
 		do = "setKeyLimits"
 	}
-	if _, form, err := p.web.Command(w, r, v.Caller(), do); err != nil {
+	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), do); err != nil {
 		return form.Refused(err, func(status int) error { return p.showLimits(w, r, v, status, form) })
 	}
 	return web.SeeOther(w, r, r.URL.Path)

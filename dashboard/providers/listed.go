@@ -67,13 +67,3 @@ func (p *Pages) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		},
 	})
 }
-
-// clearAtProvider is POST /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (p *Pages) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	name := r.PathValue("name")
-	r.SetPathValue("id", name)
-	if _, _, err := p.web.Command(w, r, v.Caller(), "clearProviderSuppression"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
-}

@@ -67,12 +67,13 @@ func (p *Pages) Routes() web.Routes {
 			"GET /live/providers": p.providersEvents,
 		},
 		Operators: map[string]web.Handler{
-			"GET /providers/{name}/check":                              p.inspectProvider,
-			"GET /providers/{name}/{do}":                               p.askProvider,
-			"POST /providers/{name}/{do}":                              p.switchProvider,
-			"GET /providers/{name}/suppressions":                       p.listedAtProvider,
-			"GET /providers/{name}/suppressions/{list}/{email}/clear":  p.askClear,
-			"POST /providers/{name}/suppressions/{list}/{email}/clear": p.clearAtProvider,
+			"GET /providers/{name}/check":                             p.inspectProvider,
+			"GET /providers/{name}/{do}":                              p.askProvider,
+			"POST /providers/{name}/{do}":                             p.switchProvider,
+			"GET /providers/{name}/suppressions":                      p.listedAtProvider,
+			"GET /providers/{name}/suppressions/{list}/{email}/clear": p.askClear,
+			"POST /providers/{id}/suppressions/{list}/{email}/clear": p.web.Operations.Then(
+				"clearProviderSuppression", "/providers/{id}/suppressions?did=cleared"),
 		},
 	}
 }
@@ -494,7 +495,7 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 // switchProvider is POST /providers/{name}/{do}, for operators.
 func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.SetPathValue("id", r.PathValue("name"))
-	if _, _, err := p.web.Command(w, r, v.Caller(), providerActions[r.PathValue("do")]); err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), providerActions[r.PathValue("do")]); err != nil {
 		return err
 	}
 	p.tracker.refresh(r.Context()) // the next page shows it

@@ -205,7 +205,7 @@ func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true})
 	}
 	r.SetPathValue("id", v.User)
-	made, _, err := p.web.Do(r, v.Caller(), "createKey", form)
+	made, _, err := p.web.Operations.Do(r, v.Caller(), "createKey", form)
 	if err != nil {
 		return form.Refused(err, func(status int) error {
 			return p.showSettings(w, r, v, status, &settingsView{Page: "keys", Form: form})
@@ -218,7 +218,7 @@ func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 // revokeKey is POST /settings/keys/{key}/revoke.
 func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.SetPathValue("id", v.User)
-	if _, _, err := p.web.Command(w, r, v.Caller(), "revokeKey"); err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey"); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, settingsPath("keys"))
@@ -229,7 +229,7 @@ func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visito
 	id := r.PathValue("id")
 	if id == "all" {
 		r.SetPathValue("id", v.User)
-		if _, _, err := p.web.Do(r, v.Caller(), "endSessions", &web.Form{}); err != nil {
+		if _, _, err := p.web.Operations.Do(r, v.Caller(), "endSessions", &web.Form{}); err != nil {
 			return err
 		}
 		return web.SeeOther(w, r, "/login")

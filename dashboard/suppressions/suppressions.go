@@ -256,7 +256,7 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 	view := &suppressionsView{Form: form}
 	file, _, err := r.FormFile("file")
 	if err != nil {
-		_, _, err = p.web.Do(r, who, "addSuppression", form)
+		_, _, err = p.web.Operations.Do(r, who, "addSuppression", form)
 	} else {
 		defer func() { _ = file.Close() }()
 		err = p.importFile(r, who, file, view)
@@ -299,7 +299,7 @@ func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 // removeSuppression is POST /suppressions/{email}/remove.
 func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	who, of := suppressionListOf(r, v)
-	if _, _, err := p.web.Command(w, r, who, "removeSuppressions"); err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, who, "removeSuppressions"); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, suppressionsAt(of, "removed"))

@@ -43,14 +43,15 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
+	then := p.web.Operations.Then
 	return web.Routes{Users: map[string]web.Handler{
 		"GET /templates":                 p.list,
 		"GET /templates/{name}":          p.template,
 		"POST /templates/{name}":         p.saveTemplate,
 		"POST /templates/{name}/preview": p.previewTemplate,
 		"POST /templates/{name}/values":  p.showValues,
-		"POST /templates/{name}/publish": p.publishTemplate,
-		"POST /templates/{name}/archive": p.archiveTemplate,
+		"POST /templates/{name}/publish": then("publishTemplate", "/templates/{name}?done=published"),
+		"POST /templates/{name}/archive": then("archiveTemplate", "/templates/{name}?done=archived"),
 	}}
 }
 
@@ -274,10 +275,10 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if err != nil {
 		return p.orRefused(w, r, v, t, err)
 	}
-	out, _, err := p.web.Do(r, v.Caller(), "addTemplateVersion", t.Form)
+	out, _, err := p.web.Operations.Do(r, v.Caller(), "addTemplateVersion", t.Form)
 	if e := web.Refused(err); e != nil && e.Kind == service.NotFound {
 		t.Form.Set("name", t.Name)
-		out, _, err = p.web.Do(r, v.Caller(), "createTemplate", t.Form)
+		out, _, err = p.web.Operations.Do(r, v.Caller(), "createTemplate", t.Form)
 	}
 	if err != nil {
 		return p.orRefused(w, r, v, t, err)
@@ -420,22 +421,6 @@ func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 	view := Filled{Headers: filled.Headers, Wrong: append(wrong, more...), Hints: hints, Text: filled.Text}
 	view.HTML = template.HTML(filled.HTML) //nolint:gosec // web.PreviewPolicy keeps it from running
 	return view.Write(w)
-}
-
-// publishTemplate is POST /templates/{name}/publish.
-func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := p.web.Command(w, r, v.Caller(), "publishTemplate"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
-}
-
-// archiveTemplate is POST /templates/{name}/archive.
-func (p *Pages) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := p.web.Command(w, r, v.Caller(), "archiveTemplate"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
 }
 
 // change is a line of a comparison: "+" is new, "-" is gone, "" is the same.

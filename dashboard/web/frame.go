@@ -21,21 +21,19 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // Config has what a Frame needs.
 type Config struct {
-	Store     Store
-	People    *people.People
-	Limits    *people.Limits
-	Accounts  Accounts
-	Public    *url.URL // URL for browsers; cookies are Secure if its scheme is https
-	Providers *Providers
-	Templates []*Templates // of the rooms
-	// Operations are the calls of the API, which forms carry out, too.
-	Operations []operation.Operation
+	Store      Store
+	People     *people.People
+	Limits     *people.Limits
+	Accounts   Accounts
+	Public     *url.URL // URL for browsers; cookies are Secure if its scheme is https
+	Providers  *Providers
+	Templates  []*Templates // of the rooms
+	Operations Operations
 	Log        *slog.Logger
 }
 
@@ -43,8 +41,6 @@ type Config struct {
 type Frame struct {
 	Config
 	Sessions *Sessions
-
-	operations map[string]*operation.Operation // by name
 
 	sets    map[string]*template.Template
 	assets  *assets
@@ -61,17 +57,13 @@ func New(c Config) (*Frame, error) {
 		return nil, err
 	}
 	f := &Frame{
-		Config:     c,
-		operations: map[string]*operation.Operation{},
-		Sessions:   &Sessions{store: c.Store},
-		sets:       map[string]*template.Template{},
-		assets:     assets,
-		live:       newHub(c.Log),
-		keeping:    keptBudget{all: semaphore.NewWeighted(keptBytes)},
-		mux:        http.NewServeMux(),
-	}
-	for i := range c.Operations {
-		f.operations[c.Operations[i].Name] = &c.Operations[i]
+		Config:   c,
+		Sessions: &Sessions{store: c.Store},
+		sets:     map[string]*template.Template{},
+		assets:   assets,
+		live:     newHub(c.Log),
+		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
+		mux:      http.NewServeMux(),
 	}
 	for _, t := range append(c.Templates, frameTemplates) {
 		sets, err := t.load()
