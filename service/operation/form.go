@@ -22,6 +22,7 @@ import (
 // the page itself.
 func (o *Operation) ReadForm(in any, values url.Values, part func(name string) string, own ...string) error {
 	v, body := reflect.ValueOf(in).Elem(), any(&struct{}{})
+	own = slices.Clone(own)
 	for _, p := range o.params {
 		switch field, text := v.FieldByIndex(p.Field.Index), part(p.Name); field.Kind() {
 		case reflect.Bool:
@@ -50,7 +51,7 @@ func (o *Operation) ReadForm(in any, values url.Values, part func(name string) s
 //
 // Fields that the object lacks are mistakes, unless they are named in own.
 func ReadForm(v any, values url.Values, own ...string) error {
-	r := formReader{values: values, known: own}
+	r := formReader{values: values, known: slices.Clone(own)}
 	r.object("", reflect.ValueOf(v).Elem())
 	slices.Sort(r.known)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -237,6 +238,8 @@ func writeForm(out url.Values, prefix string, v reflect.Value) {
 			out.Set(at, "yes")
 		case t.Kind() == reflect.String:
 			out.Set(at, field.String())
+		case t == reflect.TypeFor[time.Time]():
+			out.Set(at, field.Interface().(time.Time).Format(time.RFC3339)) //nolint:forcetypeassert // it is one
 		case t == reflect.TypeFor[[]string]():
 			out[at] = field.Interface().([]string) //nolint:forcetypeassert // it is one
 		default:
