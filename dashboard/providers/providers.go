@@ -69,7 +69,7 @@ func (p *Pages) Routes() web.Routes {
 		Operators: map[string]web.Handler{
 			"GET /providers/{name}/check":                             p.inspectProvider,
 			"GET /providers/{name}/{do}":                              p.askProvider,
-			"POST /providers/{name}/{do}":                             p.switchProvider,
+			"POST /providers/{id}/{do}":                               p.switchProvider,
 			"GET /providers/{name}/suppressions":                      p.listedAtProvider,
 			"GET /providers/{name}/suppressions/{list}/{email}/clear": p.askClear,
 			"POST /providers/{id}/suppressions/{list}/{email}/clear": p.web.Operations.Then(
@@ -492,9 +492,8 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 	return p.web.Ask(w, r, v, "providers", q)
 }
 
-// switchProvider is POST /providers/{name}/{do}, for operators.
+// switchProvider is POST /providers/{id}/{do}, for operators.
 func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.SetPathValue("id", r.PathValue("name"))
 	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), providerActions[r.PathValue("do")]); err != nil {
 		return err
 	}
