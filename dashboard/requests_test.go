@@ -29,10 +29,9 @@ import (
 
 // carried is the route of a form that carries out operations.
 type carried struct {
-	on    []string          // pages that have the form; none: it needs what this test does not make, and has no fields
-	ops   map[string]string // by the last part of the form's path, or the value of the button do; "": any
-	own   []string          // fields of the page
-	given []string          // fields that the page sets
+	on  string            // pages that have the form; empty: it has no fields, and needs what is not made here
+	ops map[string]string // by the last part of the form's path, or the value of the button do; "": any
+	own []string          // fields of the page
 }
 
 // one is the operation of a form that carries out only one.
@@ -40,45 +39,54 @@ func one(name string) map[string]string { return map[string]string{"": name} }
 
 // carriedOut are the forms that carry out operations, by their routes. A page may have parts of what formRig makes.
 var carriedOut = map[string]carried{
-	"POST /settings/keys":              {on: []string{"/settings/keys"}, ops: one("createKey"), own: []string{"once"}},
-	"POST /settings/keys/{key}/revoke": {on: []string{"/settings/keys"}, ops: one("revokeKey")},
-	"POST /suppressions":               {on: []string{"/suppressions"}, ops: one("addSuppression"), own: []string{"file"}},
-	"POST /suppressions/{email}/remove": {
-		on: []string{"/suppressions/ann@example.com/remove"}, ops: one("removeSuppressions"), own: []string{"once"},
+	"POST /settings/keys":              {on: "/settings/keys", ops: one("createKey")},
+	"POST /settings/keys/{key}/revoke": {on: "/settings/keys", ops: one("revokeKey")},
+	"POST /suppressions": {
+		on: "/suppressions", ops: one("addSuppression"), own: []string{"file"},
 	},
-	"POST /endpoints":                        {on: []string{"/endpoints"}, ops: one("createEndpoint"), own: []string{"once"}},
-	"POST /installation/endpoints":           {on: []string{"/installation/endpoints"}, ops: one("createEndpoint"), own: []string{"once"}},
-	"POST /endpoints/{id}/{do}":              {on: []string{"/endpoints/ENDPOINT"}, ops: endpointForms},
-	"POST /installation/endpoints/{id}/{do}": {on: []string{"/installation/endpoints/NOTICES"}, ops: endpointForms},
-	"POST /providers/{id}/{do}": {on: []string{"/providers/sg/offline"}, own: []string{"once"}, ops: map[string]string{
+	"POST /suppressions/{email}/remove": {
+		on: "/suppressions/ann@example.com/remove", ops: one("removeSuppressions"),
+	},
+	"POST /endpoints":                        {on: "/endpoints", ops: one("createEndpoint")},
+	"POST /installation/endpoints":           {on: "/installation/endpoints", ops: one("createEndpoint")},
+	"POST /endpoints/{id}/{do}":              {on: "/endpoints/ENDPOINT", ops: endpointForms},
+	"POST /installation/endpoints/{id}/{do}": {on: "/installation/endpoints/NOTICES", ops: endpointForms},
+	"POST /providers/{id}/{do}": {on: "/providers/sg/offline", ops: map[string]string{
 		"offline": "providerOffline", "drain": "providerDrain", "online": "providerOnline", "probe": "providerProbe",
 	}},
 	"POST /providers/{id}/suppressions/{list}/{email}/clear": {
-		on: []string{"/providers/sg/suppressions/blocks/ann@example.com/clear"}, ops: one("clearProviderSuppression"),
-		own: []string{"once"},
+		on: "/providers/sg/suppressions/blocks/ann@example.com/clear", ops: one("clearProviderSuppression"),
 	},
-	"POST /operations/blocks":              {on: []string{"/operations/blocks"}, ops: one("addBlock")},
-	"POST /operations/blocks/{id}/remove":  {on: []string{"/operations/blocks"}, ops: one("removeBlock")},
+	"POST /operations/blocks":              {on: "/operations/blocks", ops: one("addBlock")},
+	"POST /operations/blocks/{id}/remove":  {on: "/operations/blocks", ops: one("removeBlock")},
 	"POST /operations/parked/{id}/requeue": {ops: one("requeueParked")},
 	"POST /operations/parked/{id}/discard": {ops: one("discardParked")},
-	"POST /operations/holds/lift":          {on: []string{"/operations/holds/lift"}, ops: one("liftHolds"), own: []string{"once"}},
-	"POST /operations/users": {on: []string{"/operations/users", "/operations/users/ann"}, own: []string{"do", "page", "senders", "why"}, ops: map[string]string{
-		"senders": "setSenders", "pause": "pauseUser", "resume": "resumeUser", "open": "getUser", "disable": "disableUser",
-	}},
-	"POST /operations/users/{id}/limits":            {on: []string{"/operations/users/local/limits"}, ops: one("setUserLimits")},
-	"POST /operations/users/{id}/keys/{key}/limits": {on: []string{"/operations/users/local/keys/KEY/limits"}, ops: one("setKeyLimits")},
-	"POST /operations/users/{id}/keys/{key}/revoke": {on: []string{"/operations/keys", "/operations/users/local"}, ops: one("revokeKey"), own: []string{"page"}},
-	"POST /batches/{id}/{do}": {on: []string{"/batches/BATCH/stop"}, own: []string{"once"}, ops: map[string]string{
+	"POST /operations/holds/lift":          {on: "/operations/holds/lift", ops: one("liftHolds")},
+	"POST /operations/users": {
+		on: "/operations/users /operations/users/ann", own: []string{"do", "page", "senders", "why"},
+		ops: map[string]string{
+			"senders": "setSenders", "pause": "pauseUser", "resume": "resumeUser", "open": "getUser",
+			"disable": "disableUser",
+		},
+	},
+	"POST /operations/users/{id}/limits": {on: "/operations/users/local/limits", ops: one("setUserLimits")},
+	"POST /operations/users/{id}/keys/{key}/limits": {
+		on: "/operations/users/local/keys/KEY/limits", ops: one("setKeyLimits"),
+	},
+	"POST /operations/users/{id}/keys/{key}/revoke": {
+		on: "/operations/keys /operations/users/local", ops: one("revokeKey"), own: []string{"page"},
+	},
+	"POST /batches/{id}/{do}": {on: "/batches/BATCH/stop", ops: map[string]string{
 		"stop": "stopBatch", "resume": "resumeBatch", "cancel": "cancelBatch", "try": "tryBatch", "retry": "retryBatch",
 		"release": "releaseBatch",
 	}},
-	"POST /logs/{id}/release": {on: []string{"/logs/LOG/release"}, ops: one("releaseLog"), own: []string{"once"}},
+	"POST /logs/{id}/release": {on: "/logs/LOG/release", ops: one("releaseLog")},
 	"POST /templates/{name}": {
-		on: []string{"/templates/welcome"}, ops: map[string]string{"": "addTemplateVersion", "new": "createTemplate"}, given: []string{"name"},
+		on: "/templates/welcome", ops: one("addTemplateVersion"),
 		own: []string{"do", "shown", "new_language", "to", "vars", "language", "variable", "value"},
 	},
-	"POST /templates/{name}/publish": {on: []string{"/templates/welcome"}, ops: one("publishTemplate")},
-	"POST /templates/{name}/archive": {on: []string{"/templates/welcome"}, ops: one("archiveTemplate")},
+	"POST /templates/{name}/publish": {on: "/templates/welcome", ops: one("publishTemplate")},
+	"POST /templates/{name}/archive": {on: "/templates/welcome", ops: one("archiveTemplate")},
 }
 
 var endpointForms = map[string]string{
@@ -204,11 +212,12 @@ func TestFormsAreRequests(t *testing.T) {
 			}
 		}
 	}
-	require.ElementsMatch(t, slices.Concat(slices.Collect(maps.Keys(carriedOut)), slices.Collect(maps.Keys(notCarriedOut))), posts)
+	known := slices.AppendSeq(slices.Collect(maps.Keys(carriedOut)), maps.Keys(notCarriedOut))
+	require.ElementsMatch(t, known, posts)
 	var all []submission
 	for route, c := range carriedOut {
 		found := []submission{{fields: url.Values{}}}[:1-min(1, len(c.on))]
-		for _, on := range c.on {
+		for on := range strings.FieldsSeq(c.on) {
 			on = names.Replace(on)
 			page := b.get(on)
 			require.Equal(t, http.StatusOK, page.StatusCode, on)
@@ -220,15 +229,15 @@ func TestFormsAreRequests(t *testing.T) {
 			name := cmp.Or(c.ops[s.fields.Get("do")], c.ops[path.Base(s.to)], c.ops[""])
 			o, ok := byName[name]
 			require.True(t, ok, "%s: there is no operation %q", route, name)
-			err := o.ReadForm(o.New(), s.fields, func(string) string { return "" }, c.own...)
+			err := o.ReadForm(o.New(), s.fields, func(string) string { return "" }, append(c.own, "once")...)
 			require.NoError(t, err, "%s: %s: %+v", route, name, fieldsOf(err))
 			if s.fields.Has("file") {
 				continue // the file has the fields
 			}
 			if o.Body() != nil {
 				for _, field := range operation.Fields(o.Body()) {
-					there := s.fields.Has(field.Name) || slices.Contains(c.given, field.Name)
-					require.True(t, there || !field.Required, "%s: the form lacks %s, which %s must have", route, field.Name, name)
+					require.True(t, s.fields.Has(field.Name) || !field.Required,
+						"%s: the form lacks %s, which %s must have", route, field.Name, name)
 				}
 			}
 			if s.to != "" {
@@ -277,7 +286,7 @@ func entered(t *testing.T, page, name string) (out []string) {
 func TestMistakesStandBesideFields(t *testing.T) {
 	t.Parallel()
 	f, b, names := formRig(t)
-	user := map[string]string{"id": "local"}
+	user, welcome := map[string]string{"id": "local"}, map[string]string{"name": "welcome"}
 	at := func(pointer, code string) service.FieldError { return service.FieldError{Pointer: pointer, Code: code} }
 	who := service.Caller{User: "local"}
 	times := func(times intake.Times) []service.FieldError {
@@ -326,7 +335,8 @@ func TestMistakesStandBesideFields(t *testing.T) {
 			f.refusedBy("addBlock", `{"domain": "no domain"}`, nil),
 		},
 		"senders": {
-			"/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@a.example nobody"}}, "senders",
+			"/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@a.example nobody"}},
+			"senders",
 			at("/senders/1", "invalid_sender"), f.refusedBy("setSenders", `{"senders": ["@a.example", "nobody"]}`, user),
 		},
 		"reason": {
@@ -335,17 +345,19 @@ func TestMistakesStandBesideFields(t *testing.T) {
 		},
 		"limits": {
 			"/operations/users/local/limits", url.Values{"recipients_per_hour": {"-1"}}, "recipients_per_hour",
-			at("/recipients_per_hour", "invalid_value"), f.refusedBy("setUserLimits", `{"recipients_per_hour": -1}`, user),
+			at("/recipients_per_hour", "invalid_value"),
+			f.refusedBy("setUserLimits", `{"recipients_per_hour": -1}`, user),
 		},
 		"template": {
-			"/templates/welcome", url.Values{"subject": {"s"}, "html": {"a\n{% if %}"}}, "html", at("/html", "invalid_template"),
-			f.refusedBy("addTemplateVersion", `{"subject": "s", "html": "a\n{% if %}"}`, map[string]string{"name": "welcome"}),
+			"/templates/welcome", url.Values{"subject": {"s"}, "html": {"a\n{% if %}"}}, "html",
+			at("/html", "invalid_template"),
+			f.refusedBy("addTemplateVersion", `{"subject": "s", "html": "a\n{% if %}"}`, welcome),
 		},
 		"language of a template": {
 			"/templates/welcome", url.Values{"subject": {"s"}, "text": {"t"}, "languages/de/text": {"{% if %}"}},
 			"languages/de/text", at("/languages/de/text", "invalid_template"),
 			f.refusedBy("addTemplateVersion", `{"subject": "s", "text": "t", "languages": {"de": {"text": "{% if %}"}}}`,
-				map[string]string{"name": "welcome"}),
+				welcome),
 		},
 		"sending hours": {
 			"/settings/times", url.Values{"send_window/from": {"9"}, "send_window/to": {"17:00"}, "time_zone": {"UTC"}},
@@ -367,7 +379,9 @@ func TestMistakesStandBesideFields(t *testing.T) {
 		},
 	} {
 		require.NotEmpty(t, c.by, name)
-		i := slices.IndexFunc(c.by, func(m service.FieldError) bool { return m.Pointer == c.want.Pointer && m.Code == c.want.Code })
+		i := slices.IndexFunc(c.by, func(m service.FieldError) bool {
+			return m.Pointer == c.want.Pointer && m.Code == c.want.Code
+		})
 		require.GreaterOrEqual(t, i, 0, "%s: %+v", name, c.by)
 		a := b.post(names.Replace(c.to), c.form)
 		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode, name)

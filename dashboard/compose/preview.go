@@ -61,7 +61,7 @@ func (p *Pages) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	}
 	shared, isJSON, err := pages.JSONVars(c.Vars)
 	if err != nil && list.Problem == "" {
-		list.Problem = "The values for every recipient are not a JSON object."
+		list.Problem = "vars must be an object."
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category

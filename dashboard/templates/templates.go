@@ -224,22 +224,16 @@ func (p *Pages) showValues(w http.ResponseWriter, r *http.Request, v *web.Visito
 // JSON.
 func (t *templateView) recipient() (r models.Recipient, isJSON []string, err error) {
 	vars, isJSON, err := JSONVars(t.Form.Get("vars"))
+	var f problem.Form
 	if err != nil {
-		err = WrongVars()
+		f.Wrong("/vars", "wrong_type", "vars must be an object.")
 	}
 	for _, value := range t.Values {
 		if _, ok := vars[value.Name]; !ok && value.Value != "" {
 			vars[value.Name] = value.Value
 		}
 	}
-	return models.Recipient{Email: t.Form.Text("to"), Name: vars["name"], Vars: vars}, isJSON, err
-}
-
-// WrongVars returns the error for variables that are no JSON object.
-func WrongVars() error {
-	var f problem.Form
-	f.Wrong("/vars", "wrong_type", "vars must be an object.")
-	return f.Err()
+	return models.Recipient{Email: t.Form.Text("to"), Name: vars["name"], Vars: vars}, isJSON, f.Err()
 }
 
 // JSONVars returns the variables of a JSON object, and the names of those whose value is JSON and
