@@ -162,7 +162,7 @@ var (
 // setFields sets the fields that a draft has, and those that identify it.
 func (c *composeView) setFields(fields url.Values) {
 	c.Form = web.NewForm(fields)
-	c.Form.Own(append(ownFields, passing...)...)
+	c.Form.Own(slices.Concat(ownFields, passing)...)
 	c.wrong = c.Form.Read(&c.Batch)
 	if c.DeliverAt == "" {
 		c.Times = intake.Times{}

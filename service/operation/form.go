@@ -91,7 +91,7 @@ func (r *formReader) object(prefix string, v reflect.Value) {
 			}
 		default:
 			r.known = append(r.known, at)
-			if texts, given := r.values[at]; given {
+			if texts := r.values[at]; len(texts) > 0 {
 				r.value(at, &f, field, texts)
 			}
 		}

@@ -159,3 +159,20 @@ func TestReadFormOfOperation(t *testing.T) {
 	require.Equal(t, []string{"/everyone unknown_field There is no field with this name."},
 		pointers(t, o.ReadForm(in, form, func(name string) string { return path[name] })))
 }
+
+// FuzzReadForm: a form that can be read is shown as one that can be read.
+func FuzzReadForm(f *testing.F) {
+	f.Add("subject=Hi&on=yes&count=3&list=a,b&at=-24h&schema={}&values={}")
+	f.Add("window/from=09:00&window/days=monday&languages/de/html=x&languages//html=")
+	f.Add("count=few&at=soon&list=%ff&languages=x&window=x&nothing")
+	f.Fuzz(func(t *testing.T, query string) {
+		form, err := url.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		var got, again everyKind
+		if ReadForm(&got, form) == nil {
+			require.Empty(t, pointers(t, ReadForm(&again, FormOf(&got))), "%v", FormOf(&got))
+		}
+	})
+}
