@@ -215,14 +215,14 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 
 // hash returns the hash of all that decides what is sent to a list.
 func (c *composeView) hash(list *addressList) string {
-	decides := maps.Clone(c.Form.Values)
-	for _, name := range passing {
-		if name != "do" && (name != "row" || c.Do != "test") { // the variables of the row fill a test message
-			decides.Del(name)
+	all := []string{c.Do, mapping(list.Headings).String()}
+	for _, name := range slices.Sorted(maps.Keys(c.Form.Values)) {
+		text := web.Lines(strings.Join(c.Form.Values[name], "\n"))
+		test := name == "row" && c.Do == "test" // its variables fill the message
+		if text != "" && name != "columns" && (test || !slices.Contains(passing, name)) {
+			all = append(all, name, text)
 		}
 	}
-	decides.Set("do", c.Do)
-	all := []string{decides.Encode(), mapping(list.Headings).String()}
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
