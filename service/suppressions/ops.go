@@ -111,7 +111,7 @@ func listOperations(s *Lists) []operation.Operation {
 			ctx context.Context, who caller.Caller, in *suppressionCreation, r idempotency.Repeat,
 		) (client.Suppression, bool, error) {
 			from := models.FromAPI
-			if who.Key == "" {
+			if who.Key == "" && who.By == "" { // a session
 				from = models.FromPage
 			}
 			return s.Suppress(ctx, who, in.Body, from, r)
