@@ -68,7 +68,7 @@ var allowed = map[string][]string{
 		"service/suppressions"},
 	"service/flow":      {"models", "models/telemetry"},
 	"service/caller":    {"models", "service/problem"},
-	"service/operation": {"client", "models", "service/caller", "service/idempotency", "service/problem"},
+	"service/operation": {"client", "models", "models/nearest", "service/caller", "service/idempotency", "service/problem"},
 	"service/endpoints": {"client", "internal/outbound", "models", "models/endpoint", "models/feed", "service/caller",
 		"service/idempotency", "service/operation", "service/problem"},
 	"service/requestlog": {"models", "models/codec", "service/background"},

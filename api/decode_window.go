@@ -2,8 +2,10 @@ package api
 
 import (
 	"encoding/json"
+	"reflect"
 
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -25,10 +27,7 @@ func jsonWindow(m reporter, at string, raw []byte) *intake.Window {
 		return nil
 	}
 	w := new(intake.Window)
-	into := map[string]any{
-		"from": &w.From, "to": &w.To, "time_zone": &w.Zone, "weekdays": &w.Weekdays, "strict": &w.Strict,
-	}
-	seen := map[string]bool{}
+	into, seen := operation.Pointers(reflect.ValueOf(w)), map[string]bool{}
 	eachMember(raw, func(name string, value []byte) {
 		here := at + problem.Pointer(name)
 		again := seen[name]

@@ -122,7 +122,7 @@ func setParameter(field reflect.Value, tag reflect.StructTag, text string) (bad 
 	case *time.Time:
 		var err error
 		if *v, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return aTime
+			return operation.ATime
 		}
 	case *int:
 		least, _ := strconv.Atoi(tag.Get("min"))

@@ -4,21 +4,19 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -52,37 +50,6 @@ func markReplay(c *gin.Context, replayed bool) {
 	}
 }
 
-const aTime = "an RFC 3339 time with a zone, like 2026-01-31T12:00:00Z"
-
-// kindOf describes the type of a field.
-func kindOf(field any) string {
-	switch field.(type) {
-	case *bool:
-		return "true or false"
-	case *time.Time:
-		return aTime
-	case **int64, *int:
-		return "a whole number"
-	case *json.RawMessage:
-		return "an object"
-	}
-	switch t := reflect.TypeOf(field).Elem(); t.Kind() {
-	case reflect.Slice:
-		return "a list of strings"
-	case reflect.Map:
-		switch t.Elem().Kind() {
-		case reflect.String:
-			return "an object of strings"
-		case reflect.Struct:
-			return "an object of objects"
-		default:
-			return "an object"
-		}
-	default:
-		return "a string"
-	}
-}
-
 // requireJSON returns an error if the body of the request is not declared as JSON.
 func requireJSON(c *gin.Context) error {
 	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
@@ -104,9 +71,7 @@ func set(field any, value []byte, form *problem.Form) bool {
 		f(value, form)
 		return true
 	}
-	d := json.NewDecoder(bytes.NewReader(value))
-	d.DisallowUnknownFields()
-	return string(value) != "null" && d.Decode(field) == nil
+	return operation.DecodeJSON(field, value)
 }
 
 // maxFieldsBody is the size in bytes of the largest request that is not a batch.
@@ -170,10 +135,10 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 		case !validText(value):
 			form.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
 		case set(field, value, &form):
-		case value[0] == '"' && kindOf(field) == aTime:
-			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)
+		case value[0] == '"' && operation.KindOf(field) == operation.ATime:
+			form.Wrong(at, "invalid_value", "%s must be %s.", name, operation.ATime)
 		default:
-			form.Wrong(at, "wrong_type", "%s must be %s.", name, kindOf(field))
+			form.Wrong(at, "wrong_type", "%s must be %s.", name, operation.KindOf(field))
 		}
 		seen[name] = true
 	})

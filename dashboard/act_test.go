@@ -62,13 +62,13 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, `id="domain-wrong"`)
 	require.Contains(t, a.text, `value="typed"`)
-	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"nothing"}})
+	a = b.post("/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"nothing"}})
 	require.Contains(t, a.text, `id="senders-wrong"`)
-	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"unknown"}})
-	require.Contains(t, a.text, `id="name-wrong"`)
+	a = b.post("/operations/users", url.Values{"do": {"pause"}, "id": {"unknown"}})
+	require.Contains(t, a.text, "There is no such user.")
 	b.post(
 		"/operations/users",
-		url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}},
+		url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@example.org shop@example.com"}},
 	)
 	require.Contains(t, b.get("/operations/audit").text, "set the senders of a user")
 	require.Contains(t, b.get("/compose").text, "You may send as @example.org, shop@example.com")
@@ -126,13 +126,13 @@ func TestKeys(t *testing.T) {
 	b := f.byLink(login.LocalUser())
 	a := b.post("/settings/keys", url.Values{"name": {""}, "networks": {"nowhere"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, `id="name-wrong"`)
+	require.Contains(t, a.text, `id="scopes-wrong">The scope must be send, read, operate or pass_unsubscribes.`)
 	require.Contains(t, a.text, `value="nowhere"`)
-	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"nowhere"}})
+	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scopes": {"send"}, "networks": {"nowhere"}})
 	require.Contains(t, a.text, `id="networks-wrong"`)
 	a = b.post(
 		"/settings/keys",
-		url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"203.0.113.0/24"}, "life": {"30"}},
+		url.Values{"name": {"shop"}, "scopes": {"send"}, "networks": {"203.0.113.0/24"}, "expires": {"720h"}},
 	)
 	secret := regexp.MustCompile(`sd_[0-9a-f]{12}_[A-Za-z0-9_-]{43}`).FindString(a.text)
 	require.NotEmpty(t, secret)
@@ -191,7 +191,7 @@ func TestOperations(t *testing.T) {
 		require.Contains(t, b.get("/batches/"+id.String()).text, "Batches of ann")
 		require.Contains(t, b.get("/logs/"+id.Log(1).String()).text, "a@example.com")
 
-		b.post("/operations/users", url.Values{"name": {"0123456789abcdef"}, "do": {"pause"}})
+		b.post("/operations/users", url.Values{"id": {"0123456789abcdef"}, "do": {"pause"}})
 		require.Contains(t, b.get("/operations/users").text, "Paused")
 		require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
 
@@ -220,7 +220,7 @@ func TestLimits(t *testing.T) {
 	require.Contains(t, b.get("/operations/users").text, `href="`+path+`"`)
 	a := b.post(path, url.Values{"recipients_per_hour": {"many"}, "batches_per_day": {"7"}, "why": {"trial"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, "Enter a whole number")
+	require.Contains(t, a.text, "must be a whole number")
 	require.Contains(t, a.text, `value="7"`, "what was entered is kept")
 	a = b.post(path, url.Values{"recipients_per_hour": {"-1"}})
 	require.Contains(t, a.text, "must be from 0")
@@ -260,7 +260,7 @@ func TestLimitsOfKey(t *testing.T) {
 	require.Contains(t, b.get(path).text, "Limits of the API key")
 	a := b.post(path, url.Values{"requests_at_once": {"many"}, "recipients_per_hour": {"77"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, "Enter a whole number")
+	require.Contains(t, a.text, "must be a whole number")
 	require.Contains(t, a.text, `value="77"`, "what was entered is kept")
 	a = b.post(path, url.Values{"requests_at_once": {"1"}, "recipients_per_hour": {"1234"}, "why": {"trial"}})
 	require.Equal(t, path, a.Request.URL.Path)

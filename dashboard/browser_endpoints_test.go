@@ -27,15 +27,15 @@ func TestBrowserEndpoints(t *testing.T) {
 	b.fill("url", app+"/hooks/mail")
 	b.fill("description", "shop, production")
 	for _, t := range []updates.Type{updates.Opened, updates.Bounced} {
-		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=event][value='` + string(t) + `']"))`)
+		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=events][value='` + string(t) + `']"))`)
 	}
 	boxes := `[...document.querySelectorAll("[data-group]:first-of-type .choices input")]`
-	group := `document.querySelector("input[name=event-group][value=messages]")`
+	group := `document.querySelector("input[name=events][value^=\"log.\"][value*=\",\"]")`
 	b.until(group + `.indeterminate`)
 	require.True(t, eval[bool](b, `(`+group+`.click(), `+boxes+`.every((e) => e.checked))`))
 	require.False(t, eval[bool](b, `(`+group+`.click(), `+boxes+`.some((e) => e.checked))`))
 	for _, t := range []updates.Type{updates.Opened, updates.Bounced} {
-		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=event][value='` + string(t) + `']"))`)
+		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=events][value='` + string(t) + `']"))`)
 	}
 	b.press("Add")
 	b.sees("Copy it now")

@@ -52,7 +52,7 @@ func TestBrowserPeople(t *testing.T) {
 	b.sees("1 revoked key is not listed")
 	b.press("End all sessions")
 	b.sees("No open sessions")
-	b.fill("reason", "left the firm")
+	b.fill("why", "left the firm")
 	b.press("Disable")
 	b.press("Disable ann")
 	b.sees("left the firm")

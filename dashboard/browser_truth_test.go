@@ -103,13 +103,17 @@ func TestBrowserBack(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	for _, c := range []struct{ path, button, sees string }{
-		{"/settings/keys", "Create key", "Enter a name"},
-		{"/operations/users", "Set senders", "No user has this name"},
+		{"/settings/keys", "Create key", "is neither a network"},
+		{"/operations/users", "Set senders", "There is no such user"},
 		{"/compose", "Send to all", "Not sent."},
 	} {
 		b.open(c.path)
-		if c.path == "/compose" {
+		switch c.path {
+		case "/compose":
 			b.typeInto("subject", "Half a subject")
+		case "/settings/keys":
+			b.fill("name", "shop")
+			b.fill("networks", "nowhere")
 		}
 		b.press(c.button)
 		b.sees(c.sees)

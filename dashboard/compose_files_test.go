@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
@@ -238,4 +239,38 @@ func TestCostBeforeSending(t *testing.T) {
 	require.Contains(t, b.submit("/compose", fields).text,
 		"At the configured prices it costs EUR\u00a01.00 to EUR\u00a04.00, depending on the providers; "+
 			"as it would be sent now: mg EUR\u00a02.00, sg EUR\u00a00.50.")
+}
+
+// TestConfirmedFile: a file of recipients is asked about once. The form that confirms it has the recipients as text with
+// the line ends of browsers, and what the columns are.
+func TestConfirmedFile(t *testing.T) {
+	t.Parallel()
+	b := newRig(t, nil).byLink(login.LocalUser())
+	var rows strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&rows, "r%d@example.com,%d\n", i, i)
+	}
+	list := "email,first\n" + rows.String()
+	fields := map[string]string{
+		"from": "shop@example.com", "subject": "Hi {{first}}", "text": "a\r\nb", "do": "send", "skip": "",
+		"once": onceField.FindStringSubmatch(b.get("/compose").text)[1],
+	}
+	ask := b.submit("/compose", fields, formFile{"file", "list.csv", "text/csv", list})
+	require.Contains(t, ask.text, "Send to 20 recipients?")
+	form := url.Values{
+		"to":      {strings.ReplaceAll(list, "\n", "\r\n")},
+		"heading": {"email", "first"},
+		"column":  {"email", "first"},
+		"sure":    {sureField.FindStringSubmatch(ask.text)[1]},
+		"part":    {"text"},
+		"row":     {"7"},
+	}
+	for name, text := range fields {
+		form.Set(name, text)
+	}
+	changed := maps.Clone(form)
+	changed.Set("subject", "Hello {{first}}")
+	require.Contains(t, b.post("/compose", changed).text, "Send to 20 recipients?", "it was not asked about")
+	sent := b.post("/compose", form)
+	require.True(t, strings.HasPrefix(sent.Request.URL.Path, "/batches/"), "it was asked about")
 }

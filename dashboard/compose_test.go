@@ -71,7 +71,7 @@ func TestCompose(t *testing.T) {
 	})
 }
 
-// TestComposeTexts checks that errors about the form name its fields, not those of the API.
+// TestComposeTexts checks that the errors of the API stand beside the fields of the form.
 func TestComposeTexts(t *testing.T) {
 	t.Parallel()
 	b := newRig(t, nil).byLink(login.LocalUser())
@@ -79,8 +79,8 @@ func TestComposeTexts(t *testing.T) {
 	form["subject"], form["text"] = []string{"Your order {{order}}"}, nil
 	a := b.post("/compose", form)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, "No recipient has a value for {{order}}. Add a column &#34;order&#34;.")
-	require.Contains(t, a.text, "Enter an HTML or text body.")
+	require.Contains(t, a.text, "No recipient has a value for {{order}}; add it to vars, or as a column of a table.")
+	require.Contains(t, a.text, `id="html-wrong">`)
 
 	form["subject"], form["text"] = []string{"s"}, []string{"Dear {{a{{order}}"}
 	a = b.post("/compose", form)

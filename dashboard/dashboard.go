@@ -82,7 +82,8 @@ func New(d Deps) (*Dashboard, error) {
 			suppressions.Templates, endpoints.Templates, providers.Templates, operations.Templates, settings.Templates,
 			docs.Templates,
 		},
-		Log: d.Logger,
+		Operations: web.NewOperations(service.Operations(d.Service)),
+		Log:        d.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -45,16 +45,18 @@ func TestEndpointPages(t *testing.T) {
 	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
 	bad := b.post("/endpoints", url.Values{
-		"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"},
+		"url": {"example.com"}, "description": {"shop"}, "events": {"log.failed"}, "rate": {"few"},
 	})
 	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
+	require.Contains(t, bad.text, `id="rate-wrong">rate must be a whole number.`)
+	require.Contains(t, bad.text, `name="rate" value="few"`)
+	bad = b.post("/endpoints", url.Values{"url": {"example.com"}, "description": {"shop"}, "events": {"log.failed"}})
 	require.Contains(t, bad.text, `id="url-wrong"`)
-	require.Contains(t, bad.text, `id="rate-wrong"`)
 	require.Contains(t, bad.text, `value="shop"`)
 	require.Contains(t, bad.text, `value="log.failed" checked`)
 
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/endpoints").text)[1]
-	form := url.Values{"url": {app}, "description": {"shop"}, "event": {"log.failed"}, "tags": {"receipt, news"},
+	form := url.Values{"url": {app}, "description": {"shop"}, "events": {"log.failed"}, "tags": {"receipt, news"},
 		"rate": {"20"}, "at_once": {" 3 "}, "batch": {"yes"}, "once": {once}}
 	made := b.post("/endpoints", form)
 	require.Regexp(t, `id="new-secret">whsec_`, made.text)
@@ -95,10 +97,11 @@ func TestEndpointPages(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get(page+"?post=msg_2").StatusCode)
 	require.Contains(t, b.post(page+"/repeat", url.Values{"post": {"msg_1"}}).text, "The post is made again.")
 	require.Contains(t, b.get("/endpoints").text, "3 posts · 1 to be repeated")
-	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
-	require.Contains(t, b.get(page).text, "Disabled: by its user.")
+	disabled := b.post(page+"/disable", url.Values{"why": {"by its user"}}).text
+	require.Contains(t, disabled, "Nothing is posted until you enable the endpoint.")
+	require.Contains(t, disabled, "Disabled: by its user.")
 	require.Contains(t, b.post(page+"/enable", nil).text, "Posts go on where they were.")
-	require.Contains(t, b.post(page+"/replay", nil).text, "is posted again")
+	require.Contains(t, b.post(page+"/replay", url.Values{"from": {"-24h"}}).text, "is posted again")
 	require.Equal(t, http.StatusNotFound, b.post(page+"/explode", nil).StatusCode)
 	require.Contains(t, b.post(page+"/remove", nil).text, "No endpoint yet.")
 	require.Equal(t, http.StatusNotFound, b.get(page).StatusCode)
@@ -121,8 +124,8 @@ func TestInstallationEndpointPages(t *testing.T) {
 	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, `href="/installation/endpoints"`)
 	list := b.get("/installation/endpoints").text
-	require.Contains(t, list, `name="event" value="failover.started"`)
-	require.NotContains(t, list, `name="event" value="log.failed"`)
+	require.Contains(t, list, `name="events" value="failover.started"`)
+	require.Regexp(t, `(?s)Or updates of everyone's mail.*name="events" value="log.failed"`, list)
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(list)[1]
 	made := b.post("/installation/endpoints", url.Values{"url": {app}, "format": {"slack"}, "once": {once}})
 	require.Contains(t, made.text, "in the format of Slack, not signed")
@@ -144,7 +147,7 @@ func TestInstallationEndpointPages(t *testing.T) {
 		form.Set("once", regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(page)[1])
 		return b.post("/installation/endpoints", form).text
 	}
-	require.Contains(t, add(url.Values{"url": {app}, "everyone": {"yes"}, "mail-event": {"log.failed"}}), "of all users: failed")
+	require.Contains(t, add(url.Values{"url": {app}, "everyone": {"yes"}, "events": {"log.failed"}}), "of all users: failed")
 	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}, "sender": {"a@x.example"}}), "mail from a@x.example")
 	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}}), `id="sender-wrong"`)
 }
@@ -155,12 +158,12 @@ func TestEventGroupsInForm(t *testing.T) {
 	f, app := endpointRig(t, http.StatusOK)
 	b := f.byLink(login.LocalUser())
 	page := b.get("/endpoints").text
-	require.Contains(t, page, `name="event-group" value="messages"><b>Messages</b>`)
-	form := url.Values{"url": {"x"}, "event": {"log.failed"}, "event-group": {"rest"}}
+	require.Contains(t, page, `value="batch.done,suppression.added,endpoint.disabled"><b>`)
+	form := url.Values{"url": {"x"}, "events": {"log.failed", "batch.done,suppression.added,endpoint.disabled"}}
 	page = b.post("/endpoints", form).text
-	require.Contains(t, page, `name="event-group" value="rest" checked>`)
-	require.Contains(t, page, `name="event-group" value="messages">`)
-	require.Contains(t, page, `name="event" value="log.failed" checked>`)
+	require.Contains(t, page, `value="batch.done,suppression.added,endpoint.disabled" checked><b>`)
+	require.Regexp(t, `name="events" value="log[a-z.,]+"><b>Messages</b>`, page)
+	require.Contains(t, page, `name="events" value="log.failed" checked>`)
 	form.Set("url", app)
 	require.Contains(t, textOf(b.post("/endpoints", form).text),
 		"Updates failed, batch done, address suppressed, endpoint disabled")

@@ -96,7 +96,7 @@ func TestKeyFormTwice(t *testing.T) {
 	b := f.byLink(login.LocalUser())
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/settings/keys").text)
 	require.NotNil(t, once)
-	form := url.Values{"name": {"shop"}, "scope": {"send"}, "once": {once[1]}}
+	form := url.Values{"name": {"shop"}, "scopes": {"send"}, "once": {once[1]}}
 	first := b.post("/settings/keys", form).text
 	require.Contains(t, first, `id="new-key"`)
 	require.Less(

@@ -30,8 +30,8 @@ func TestTemplateLanguages(t *testing.T) {
 	require.Contains(t, a.text, "A new template", "it was stored")
 
 	form.Set("shown", "de-AT")
-	form["language_code"], form["language_subject"] = []string{"de-AT", "fr"}, []string{"Servus", "Salut"}
-	form["language_html"], form["language_text"] = []string{"", ""}, []string{"", ""}
+	form.Set("languages/de-AT/subject", "Servus")
+	form.Set("languages/fr/subject", "Salut")
 	require.Contains(t, b.post("/templates/welcome/preview", form).text, "Subject: Servus")
 	form.Set("language", "fr")
 	require.Contains(t, b.post("/templates/welcome/preview", form).text, "Subject: Salut", "it was entered")
@@ -41,15 +41,15 @@ func TestTemplateLanguages(t *testing.T) {
 	a = b.post("/templates/welcome", form)
 	require.Contains(t, a.text, "Saved as a draft.")
 	require.Contains(t, a.text, `id="shown-de-AT" value="de-AT" checked`)
-	require.Contains(t, a.text, `id="subject-fr" name="language_subject" value="Salut"`)
+	require.Contains(t, a.text, `name="languages/fr/subject" value="Salut"`)
 
-	form["language_html"] = []string{"", "{% if %}"}
+	form.Set("languages/fr/html", "{% if %}")
 	a = b.post("/templates/welcome", form)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, textOf(a.text), "fr html: Line 1: {% if %} has no condition.")
+	require.Contains(t, a.text, `id="languages/fr/html-wrong">Line 1: {% if %} has no condition.`)
 	require.Contains(t, a.text, `id="shown-fr" value="fr" checked`, "the mistake is in a tab that is not open")
 
-	form["language_html"] = []string{"", ""}
+	form.Del("languages/fr/html")
 	form.Set("do", "remove fr")
 	require.NotContains(t, b.post("/templates/welcome", form).text, "shown-fr")
 	require.Contains(t, b.get("/templates/welcome?version=1").text, "shown-fr", "it was stored")

@@ -67,16 +67,16 @@ func fillPattern(path string, batch models.ID) string {
 		path = strings.Replace(path, "{id}", batch.Log(1).String(), 1)
 	case strings.Contains(path, "/batches/{id}"):
 		path = strings.Replace(path, "{id}", batch.String(), 1)
-	case strings.HasPrefix(path, "/settings/keys/"):
-		path = strings.Replace(path, "{id}", "000000000000", 1)
+	case strings.HasPrefix(path, "/providers/"):
+		path = strings.Replace(path, "{id}", "sg", 1)
 	}
 	path = strings.NewReplacer(
 		"{id}",
 		batch.String(),
 		"{name}",
 		"sg",
-		"{what}",
-		"parked",
+		"{key}",
+		"000000000000",
 		"{email}",
 		"ann@example.com",
 		"{$}",
@@ -86,9 +86,6 @@ func fillPattern(path string, batch models.ID) string {
 	)
 	if strings.HasPrefix(path, "/providers/") {
 		return strings.Replace(path, "{do}", "offline", 1)
-	}
-	if strings.HasPrefix(path, "/operations/") {
-		return strings.Replace(path, "{do}", "requeue", 1)
 	}
 	return strings.Replace(path, "{do}", "stop", 1)
 }

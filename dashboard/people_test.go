@@ -110,7 +110,7 @@ func TestDisabledUserIsLoggedOut(t *testing.T) {
 	boss.byGitHub("bob")
 	b.byGitHub("eve")
 	require.True(t, b.in())
-	form := url.Values{"name": {"gh9"}, "page": {"user"}, "do": {"disable"}, "reason": {"left the firm"}}
+	form := url.Values{"id": {"gh9"}, "page": {"user"}, "do": {"disable"}, "why": {"left the firm"}}
 	a := boss.post("/operations/users", form)
 	require.Equal(t, "/operations/users/gh9", a.Request.URL.Path)
 	require.Contains(t, a.text, "left the firm")
@@ -125,17 +125,17 @@ func TestDisabledUserIsLoggedOut(t *testing.T) {
 		[]string{"login.failed user_disabled gh9 eve", "login github gh9 eve", "login github gh8 bob"},
 		f.recorded(),
 	)
-	form.Set("reason", strings.Repeat("x", 501))
+	form.Set("why", strings.Repeat("x", 501))
 	form.Set("do", "enable")
 	a = boss.post("/operations/users", form)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, "at most 500 characters")
-	form.Set("reason", "")
+	form.Set("why", "")
 	boss.post("/operations/users", form)
 	require.False(t, b.in(), "the session has ended")
 	require.Equal(t, http.StatusOK, b.byGitHub("eve").StatusCode)
 	require.True(t, b.in())
-	form.Set("name", "gh8")
+	form.Set("id", "gh8")
 	form.Set("do", "disable")
 	require.Equal(t, http.StatusConflict, boss.post("/operations/users", form).StatusCode)
 	require.NotContains(t, boss.get("/operations/users/gh8").text, "Disable bob")
@@ -154,7 +154,7 @@ func TestAllSessionsEnd(t *testing.T) {
 	second.byGitHub("eve")
 	a := boss.get("/operations/users/gh9")
 	require.Equal(t, 2, strings.Count(a.text, "GitHub login eve"))
-	boss.post("/operations/users", url.Values{"name": {"gh9"}, "page": {"user"}, "do": {"end-sessions"}})
+	boss.post("/operations/users", url.Values{"id": {"gh9"}, "page": {"user"}, "do": {"end-sessions"}})
 	require.False(t, first.in())
 	require.False(t, second.in())
 	require.True(t, boss.in())
@@ -207,10 +207,10 @@ func TestUserPageRevokesKeys(t *testing.T) {
 	require.Contains(t, a.text, "1 revoked key is not listed")
 	require.Equal(t, http.StatusNotFound, b.post("/operations/users/ann/keys/x/revoke", nil).StatusCode)
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve").StatusCode)
-	a = b.post("/operations/users", url.Values{"name": {"ann"}, "do": {"open"}})
+	a = b.post("/operations/users", url.Values{"id": {"ann"}, "do": {"open"}})
 	require.Equal(t, "/operations/users/ann", a.Request.URL.Path)
-	a = b.post("/operations/users", url.Values{"name": {"eve"}, "do": {"open"}})
-	require.Contains(t, a.text, "No user has this name or ID.")
+	a = b.post("/operations/users", url.Values{"id": {"eve"}, "do": {"open"}})
+	require.Contains(t, a.text, "There is no such user.")
 }
 
 // TestKeysPageListsAll: an operator lists the keys of all users and revokes one.

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -48,4 +50,46 @@ func TestSettingsPages(t *testing.T) {
 	text := textOf(user.get("/settings/senders").text)
 	require.Contains(t, text, "@shop.example ann@example.com")
 	require.Equal(t, 1, strings.Count(text, "An operator sets your senders."))
+}
+
+// TestOwnKeys: users who are no operators create and revoke their own keys, and not those of others.
+func TestOwnKeys(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	user := f.browser()
+	user.byGitHub("Ann")
+	made := user.post("/settings/keys", url.Values{"name": {"shop"}, "scopes": {"read"}, "id": {"gh8"}})
+	require.Contains(t, made.text, `id="new-key"`)
+	refused := user.post("/settings/keys", url.Values{"name": {"shop"}, "scopes": {"read", "operate"}})
+	require.Contains(t, refused.text, `id="scopes-wrong">You cannot give a key a scope that you do not have.`)
+	mine, err := f.service.People.Keys(t.Context(), service.Caller{User: "gh7"})
+	require.NoError(t, err)
+	require.Len(t, mine, 1)
+	other, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "gh8"}, "other", models.KeyOptions{})
+	require.NoError(t, err)
+	stranger := url.Values{"id": {"gh8"}}
+	require.Equal(t, http.StatusNotFound, user.post("/settings/keys/"+other.ID+"/revoke", stranger).StatusCode)
+	require.Contains(t, user.post("/settings/keys/"+mine[0].ID+"/revoke", nil).text, "1 revoked key is not listed")
+	theirs, err := f.service.People.Keys(t.Context(), service.Caller{User: "gh8"})
+	require.NoError(t, err)
+	require.True(t, theirs[0].Revoked.IsZero())
+}
+
+// TestEndpointsOfInstallationStayThere: a form of a user's own endpoints reaches none of the installation.
+func TestEndpointsOfInstallationStayThere(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	user := f.browser()
+	user.byGitHub("Ann")
+	form := url.Values{"url": {"https://x.example"}, "installation": {"true"}}
+	refused := user.post("/endpoints?installation=true", form)
+	require.Equal(t, http.StatusUnprocessableEntity, refused.StatusCode)
+	form.Del("installation")
+	require.Contains(t, user.post("/endpoints?installation=true", form).text, `id="new-secret"`)
+	require.Equal(t, http.StatusNotFound, user.post("/installation/endpoints", form).StatusCode)
+	for owner, n := range map[string]int{"installation": 0, "gh7": 1} {
+		list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), owner)
+		require.NoError(t, err)
+		require.Len(t, list, n, owner)
+	}
 }

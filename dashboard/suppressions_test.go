@@ -39,6 +39,9 @@ func TestSuppressionsPage(t *testing.T) {
 		a := b.post("/suppressions", url.Values{"email": {email}, "reason": {reason}, "category": {"news"}})
 		require.Contains(t, a.text, "The address was added.", email)
 	}
+	of, err := f.service.Suppressions.Of(t.Context(), service.Caller{User: "local"}, "ann@example.com")
+	require.NoError(t, err)
+	require.Equal(t, "page", of[0].Origin)
 	found := b.get("/suppressions?q=ANN").text
 	require.Contains(t, found, `ann<wbr>@example.com`)
 	require.NotContains(t, found, `>a%2fb`)

@@ -31,7 +31,7 @@ func TestTemplatePages(t *testing.T) {
 		"sender": {
 			"shop@example.com",
 		}, "defaults": {`{"city": "B & B"}`},
-		"language_code": {"de"}, "language_subject": {"Hallo {{name}}"}, "language_html": {""}, "language_text": {""},
+		"languages/de/subject": {"Hallo {{name}}"}, "languages/de/html": {""}, "languages/de/text": {""},
 		"to": {"me@example.com"}, "vars": {`{"name": "Ann", "vip": true}`}, "language": {"de-AT"}, "do": {"save"},
 	}
 	a = b.post("/templates/welcome/preview", form)
@@ -43,7 +43,7 @@ func TestTemplatePages(t *testing.T) {
 	a = b.post("/templates/welcome", form)
 	require.Contains(t, a.text, "Saved as a draft.")
 	form.Set("text", "one\n<three>")
-	form.Set("do", "publish")
+	form.Set("publish", "yes")
 	a = b.post("/templates/welcome", form)
 	require.Contains(t, a.text, "version 2 is used by batches")
 	a = b.get("/templates/welcome?version=2&against=1")
@@ -54,6 +54,7 @@ func TestTemplatePages(t *testing.T) {
 
 	require.Contains(t, a.text, "No batch was made from it yet.")
 
+	form.Del("publish")
 	form.Set("do", "test")
 	a = b.post("/templates/welcome", form)
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
@@ -78,8 +79,8 @@ func TestTemplatePages(t *testing.T) {
 
 	for field, c := range map[string][2]string{
 		"html":     {"a\n{% if %}", "Line 2: {% if %} has no condition."},
-		"defaults": {"x", "Enter a JSON object, or leave it empty."},
-		"vars":     {"[", "Enter a JSON object, or leave it empty."},
+		"defaults": {"x", "defaults must be an object."},
+		"vars":     {"[", "vars must be an object."},
 	} {
 		old := form.Get(field)
 		form.Set(field, c[0])
@@ -113,7 +114,7 @@ func TestTemplateHints(t *testing.T) {
 	b := newRig(t, nil).byLink(login.LocalUser())
 	form := url.Values{
 		"subject": {"Hi {{first}}"}, "text": {"t"}, "to": {"ann@example.com"}, "category": {"newsletter"},
-		"html": {`<a href="{{unsubscribe_url}}">Unsubscribe</a> {{city}}`}, "do": {"publish"},
+		"html": {`<a href="{{unsubscribe_url}}">Unsubscribe</a> {{city}}`}, "publish": {"yes"},
 	}
 	preview := b.post("/templates/news/preview", form).text
 	require.Contains(t, preview, "<summary>2 hints</summary>")

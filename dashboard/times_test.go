@@ -114,25 +114,27 @@ func TestDefaultTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(login.LocalUser())
-	wrong := b.post("/settings/times", url.Values{"from": {"9"}, "until": {"17:00"}, "time_zone": {"Mars"}})
+	wrong := b.post("/settings/times", url.Values{
+		"send_window/from": {"9"}, "send_window/to": {"17:00"}, "time_zone": {"Mars"},
+	})
 	require.Equal(t, http.StatusUnprocessableEntity, wrong.StatusCode)
 	require.Contains(t, wrong.text, "There is no such time zone")
 	require.Contains(t, wrong.text, "from must be a time of day")
 	require.Contains(t, wrong.text, `value="Mars"`)
 	saved := b.post("/settings/times", url.Values{
-		"from":      {"09:00"},
-		"until":     {"17:00"},
-		"weekdays":  {"Monday friday"},
-		"time_zone": {"UTC"},
-		"strict":    {"yes"},
+		"send_window/from":     {"09:00"},
+		"send_window/to":       {"17:00"},
+		"send_window/weekdays": {"monday", "friday"},
+		"send_window/strict":   {"yes"},
+		"time_zone":            {"UTC"},
 	})
 	require.Equal(t, "/settings/times", saved.Request.URL.Path)
-	require.Contains(t, saved.text, `value="monday, friday"`)
+	require.Contains(t, saved.text, `value="friday" checked`)
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
 	require.Contains(t, b.get("/batches/"+id.String()).text, "09:00 to 17:00 on Monday, Friday (UTC), strictly")
 	require.Contains(t, b.get("/operations/audit").text, "set the time zone and the hours of a user")
 	require.Contains(t, b.post("/settings/times", nil).text, `placeholder="any time; or 09:00"`)
-	require.NotContains(t, b.get("/settings/times").text, "monday, friday")
+	require.NotContains(t, b.get("/settings/times").text, `value="friday" checked`)
 }
 
 // TestPagesOfOwnTimes: the list and the page of a batch say when the first and the last recipient get their mail, and

@@ -182,7 +182,7 @@ func TestKeysOfAll(t *testing.T) {
 	keys, err := f.People.KeysOf(t.Context(), operator, "u3")
 	require.NoError(t, err)
 	require.Len(t, keys, 3)
-	require.NoError(t, f.People.RevokeKeyOf(t.Context(), operator, "u3", keys[1].ID, "leaked"))
+	require.NoError(t, f.People.RevokeKey(t.Context(), operator, "u3", keys[1].ID, "leaked"))
 	keys, err = f.People.KeysOf(t.Context(), operator, "3")
 	require.NoError(t, err)
 	require.False(t, keys[1].Revoked.IsZero())
@@ -196,7 +196,7 @@ func TestKeysOfAll(t *testing.T) {
 	require.Equal(t, "scope_missing", code(t, err))
 	_, err = f.People.KeysOf(t.Context(), f.who, "u3")
 	require.Equal(t, "scope_missing", code(t, err))
-	require.Equal(t, "scope_missing", code(t, f.People.RevokeKeyOf(t.Context(), f.who, "u3", keys[0].ID, "")))
+	require.Equal(t, "scope_missing", code(t, f.People.RevokeKey(t.Context(), f.who, "u3", keys[0].ID, "")))
 }
 
 // TestRefusedKeysAreRecorded: each reason is in the access log, without any secret.
@@ -211,7 +211,7 @@ func TestRefusedKeysAreRecorded(t *testing.T) {
 		return k, secret
 	}
 	revoked, revokedSecret := key(models.KeyOptions{})
-	require.NoError(t, f.People.RevokeKey(t.Context(), f.who, revoked.ID, ""))
+	require.NoError(t, f.People.RevokeKey(t.Context(), f.who, f.who.User, revoked.ID, ""))
 	expired, expiredSecret := key(models.KeyOptions{Expires: time.Now().Add(-time.Hour)})
 	elsewhere, elsewhereSecret := key(models.KeyOptions{Networks: []string{"10.0.0.0/8"}})
 	former, formerSecret := key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}})

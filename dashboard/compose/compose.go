@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"embed"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,37 +55,34 @@ func (p *Pages) Routes() web.Routes {
 	}}
 }
 
-// composeView is the form as it was entered, and its errors.
+// composeView is the form as it was entered, and what it says of the batch.
 type composeView struct {
-	From, ReplyTo, Subject, HTML, Text, Test string
-	To, CC, BCC                              string
-	Template, Language, Vars                 string // Vars: of every recipient, as JSON
-	Category, Tags, Lane                     string // Lane: "" is chosen by the number of recipients
-	TrackOpens, TrackClicks                  bool
-	Mapping                                  mapping // what the columns of the recipients are
-	Skip                                     bool    // leave out rows with mistakes
-	DeliverAt, TimeZone                      string  // of recipients without times of their own; "": sent at once
-	Files                                    []composedFile
-	Draft                                    drafts.Draft
-	Saved                                    bool   // the draft was saved by its button
-	New                                      bool   // the form does not go on with what the tab has kept
-	Row                                      int    // number of the previewed recipient, from 1
-	Part                                     string // html or text
-	Do                                       string // the button that was pressed
-	Once                                     string // idempotency key: submitting the form twice sends once
-	Wrong                                    map[string]string
-	Problem                                  string
-	Batch                                    string // batch that the problem is about, or ""
-	Curl                                     string
-	Base                                     string
-	May                                      people.AllowedSenders // senders that the visitor may use
-	Templates                                []string              // names that can be chosen
-	Drafts                                   int                   // number of drafts of the visitor
-	Note                                     string                // about the file
-	Tested                                   service.Accepted      // the test message that was just accepted
-	Ask                                      *planView             // what would happen; nil if nothing is asked
-	Sent                                     string                // hash that the form was confirmed with
-	Sure                                     string                // hash of the form that Ask is about
+	Form *web.Form
+	intake.Batch
+	wrong          error // of fields that are not what they must be
+	To, Vars, Test string
+	Mapping        mapping // what the columns of the recipients are
+	Skip           bool    // leave out rows with mistakes
+	Files          []composedFile
+	Draft          drafts.Draft
+	Saved          bool   // the draft was saved by its button
+	New            bool   // the form does not go on with what the tab has kept
+	Row            int    // number of the previewed recipient, from 1
+	Part           string // html or text
+	Do             string // the button that was pressed
+	Once           string // idempotency key: submitting the form twice sends once
+	Problem        string
+	About          string // batch that the problem is about, or ""
+	Curl           string
+	Base           string
+	May            people.AllowedSenders // senders that the visitor may use
+	Templates      []string              // names that can be chosen
+	Drafts         int                   // number of drafts of the visitor
+	Note           string                // about the file
+	Tested         service.Accepted      // the test message that was just accepted
+	Ask            *planView             // what would happen; nil if nothing is asked
+	Sent           string                // hash that the form was confirmed with
+	Sure           string                // hash of the form that Ask is about
 
 	List        *columnsView
 	Card        []summaryRow
@@ -101,21 +98,26 @@ const askFrom = 11
 
 // compose is GET /compose: an empty form, or a draft.
 func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret()}
+	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret(), Form: web.NewForm(url.Values{})}
 	if id := r.URL.Query().Get("draft"); id != "" {
 		draft, err := p.service.Drafts.Get(r.Context(), v.User, id)
 		if err != nil {
 			return err
 		}
-		c.setFields(func(name string) string { return draft.Fields[name] })
+		fields := url.Values{}
+		for name, text := range draft.Fields {
+			fields.Set(name, text)
+		}
+		c.setFields(fields)
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
-	if c.TimeZone == "" {
+	if c.Form.Get(intake.TimeZone) == "" {
 		defaults, err := p.service.People.Defaults(r.Context(), v.Caller(), v.User)
 		if err != nil {
 			return err
 		}
-		c.TimeZone, c.BrowserZone = cmp.Or(defaults.Zone, "UTC"), defaults.Zone == ""
+		c.Form.Set(intake.TimeZone, cmp.Or(defaults.Zone, "UTC"))
+		c.BrowserZone = defaults.Zone == ""
 	}
 	c.Draft.Editor, c.New = web.NewSecret(), r.URL.Query().Get("new") != ""
 	return p.showCompose(w, r, v, http.StatusOK, c)
@@ -177,10 +179,6 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	case "check":
 		c.Check, c.Do = true, "send"
 	case "test":
-		if c.Test == "" {
-			c.Wrong["test"] = "Enter the address for the test message."
-			return p.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
-		}
 		one := listed{Email: c.Test}
 		if row := list.at(c.Row); row != nil {
 			one.Vars = row.Vars
@@ -191,14 +189,15 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	accepted, err := p.accept(r, v, c, in, list, hash)
 	switch refused := web.Refused(err); {
 	case refused != nil:
-		c.Problem, c.Batch = refused.Detail, refused.BatchID
+		c.Problem, c.About = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
 			c.Problem = "Not sent. Fix the highlighted fields and try again."
-			c.wrong(refused, list)
 		}
 		// The form keeps its key. If the outcome of this request is unknown, the same
 		// content submitted again is a repeat; corrected content has another hash.
-		return p.showCompose(w, r, v, refused.Kind.Status(), c)
+		return c.Form.Refused(c.placed(refused, list), func(status int) error {
+			return p.showCompose(w, r, v, status, c)
+		})
 	case err != nil:
 		return err
 	case c.Ask != nil:
@@ -216,13 +215,14 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 
 // hash returns the hash of all that decides what is sent to a list.
 func (c *composeView) hash(list *addressList) string {
-	row := ""
-	if c.Do == "test" {
-		row = strconv.Itoa(c.Row) // its variables fill the message
+	all := []string{c.Do, mapping(list.Headings).String()}
+	for _, name := range slices.Sorted(maps.Keys(c.Form.Values)) {
+		text := web.Lines(strings.Join(c.Form.Values[name], "\n"))
+		test := name == "row" && c.Do == "test" // its variables fill the message
+		if text != "" && name != "columns" && (test || !slices.Contains(passing, name)) {
+			all = append(all, name, text)
+		}
 	}
-	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test,
-		c.Template, c.Language, c.Vars, c.DeliverAt, c.TimeZone, c.Category, c.Tags, c.Lane, mapping(list.Headings).String(),
-		fmt.Sprint(c.TrackOpens, c.TrackClicks, c.Skip)}
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
@@ -256,17 +256,16 @@ func (p *Pages) accept(
 
 // fill fills a batch with the form.
 func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList) error {
-	b := &in.Batch
-	*b = intake.Batch{From: c.From, Category: c.Category, Lane: c.Lane, Tags: splitAddresses(c.Tags),
-		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks}
-	if c.ReplyTo != "" {
-		b.ReplyTo, b.OneText = []string{c.ReplyTo}, true
+	if c.wrong != nil {
+		return c.wrong
 	}
+	b := &in.Batch
+	*b = c.Batch
 	content, category := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category
 	if c.Template == "" {
-		b.Subject, b.HTML, b.Text = c.Subject, c.HTML, c.Text
+		b.Language = ""
 	} else {
-		b.Template, b.Language = c.Template, c.Language
+		b.Subject, b.HTML, b.Text = "", "", ""
 		// An error of the template is found below.
 		if t, err := p.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
@@ -276,11 +275,10 @@ func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake
 	if category != "" && wantsUnsubscribe(&content) {
 		b.Unsubscribe = new(true) // urgent mail has no link by default
 	}
-	if c.Do != "test" { // a test message goes to one address only, at once
-		b.CC, b.BCC, b.Times = splitAddresses(c.CC), splitAddresses(c.BCC), c.times()
-		if c.Skip {
-			in.Permit()
-		}
+	if c.Do == "test" { // it goes to one address only, at once
+		b.CC, b.BCC, b.Times = nil, nil, intake.Times{}
+	} else if c.Skip {
+		in.Permit()
 	}
 	if err := in.AddContent(len(b.Subject) + len(b.HTML) + len(b.Text)); err != nil {
 		return err
@@ -292,7 +290,7 @@ func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake
 	}
 	shared, isJSON, err := pages.JSONVars(c.Vars)
 	if err != nil {
-		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
+		in.Wrong("/vars", "wrong_type", "vars must be an object.")
 	}
 	if structured := func(name string) bool { return intake.IsStructured(shared[name]) }; c.Template == "" &&
 		slices.ContainsFunc(isJSON, structured) {
@@ -308,14 +306,6 @@ func wantsUnsubscribe(c *models.Content) bool {
 	return slices.ContainsFunc([]string{c.Subject, c.HTML, c.Text}, func(part string) bool {
 		return slices.Contains(models.Placeholders(part), models.UnsubscribeURL)
 	})
-}
-
-// times says when the batch is sent; empty if that is at once.
-func (c *composeView) times() intake.Times {
-	if c.DeliverAt == "" {
-		return intake.Times{}
-	}
-	return intake.Times{DeliverAt: c.DeliverAt, TimeZone: c.TimeZone}
 }
 
 // withShared returns the variables of a recipient, with those of every recipient where its own
@@ -338,57 +328,30 @@ func withShared(own, shared map[string]string, isJSON []string) (vars map[string
 	return vars, names
 }
 
-// wrong assigns the service's errors to the fields of the form. Errors about
-// recipients name their lines.
-func (c *composeView) wrong(e *service.Error, list *addressList) {
-	test := c.Do == "test"
-	to := "to"
-	if test {
-		to = "test"
-	}
-	shown := 0
-	for _, f := range e.Fields {
-		parts := strings.Split(strings.TrimPrefix(f.Pointer, "/"), "/")
-		text := fieldText(&f)
-		field := parts[0]
-		if field == intake.Unsubscribe {
-			field = "category"
-		}
-		if field == "to" {
-			field = to
-			if shown++; shown > 10 {
-				continue
-			}
-			if len(parts) > 1 && !test {
-				if n, err := strconv.Atoi(parts[1]); err == nil && n < len(list.Rows) {
-					text = "Line " + strconv.Itoa(list.Rows[n].Line) + ": " + text
-				}
-			}
-		}
-		if c.Wrong[field] != "" {
-			c.Wrong[field] += " "
-		}
-		c.Wrong[field] += text
-	}
-	if shown > 10 {
-		c.Wrong[to] += " There are more errors like these."
-	}
-}
+// shownRecipients is how many mistakes in recipients the form shows.
+const shownRecipients = 10
 
-// fieldText returns the text of an error for the form. The service's texts name fields of
-// the API.
-func fieldText(f *service.FieldError) string {
-	switch name := f.Missing; {
-	case f.Code == "required" && f.Pointer == "/html":
-		return "Enter an HTML or text body."
-	case name == models.UnsubscribeURL:
-		return "{{" + models.UnsubscribeURL + "}} has no value. " + pages.NeedsCategory
-	case name != "" && intake.IsTimeColumn(name):
-		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name)
-	case name != "":
-		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name, name)
+// placed returns an error whose mistakes are in fields of the form. Those in recipients name their lines.
+func (c *composeView) placed(e *service.Error, list *addressList) error {
+	out, shown := *e, 0
+	out.Fields = nil
+	for _, f := range e.Fields {
+		parts := strings.Split(f.Pointer+"/", "/")
+		switch {
+		case parts[1] == intake.Unsubscribe:
+			f.Pointer = "/category"
+		case parts[1] == "to" && c.Do == "test":
+			f.Pointer = "/test"
+		case parts[1] == "to":
+			if shown++; shown > shownRecipients {
+				f.Detail = "There are more errors like these."
+			} else if n, err := strconv.Atoi(parts[2]); err == nil && n < len(list.Rows) {
+				f.Detail = "Line " + strconv.Itoa(list.Rows[n].Line) + ": " + f.Detail
+			}
+		}
+		out.Fields = append(out.Fields, f)
 	}
-	return web.Sentence(f.Detail)
+	return &out
 }
 
 // curlRecipients is the maximum number of recipients in the curl command.
@@ -402,14 +365,13 @@ func curlOf(base string, c *composeView, list *addressList) string {
 	}
 	body := struct {
 		client.NewBatch
-		ReplyTo   string `json:"reply_to,omitempty"`
 		DeliverAt string `json:"deliver_at,omitempty"`
 		To        []to   `json:"to"`
 	}{NewBatch: client.NewBatch{
-		From: c.From, Template: c.Template, Category: c.Category, Tags: splitAddresses(c.Tags), Lane: client.Lane(c.Lane),
-		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
-	}, ReplyTo: c.ReplyTo, To: []to{}}
-	body.DeliverAt, body.TimeZone = c.times().DeliverAt, c.times().TimeZone
+		From: c.From, Template: c.Template, Category: c.Category, Tags: c.Tags, Lane: client.Lane(c.Lane),
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: c.CC, BCC: c.BCC, ReplyTo: c.ReplyTo,
+	}, DeliverAt: c.DeliverAt, To: []to{}}
+	body.TimeZone = c.TimeZone
 	if c.Template == "" {
 		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
 	} else {

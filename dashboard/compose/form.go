@@ -26,15 +26,15 @@ import (
 // readCompose reads the form. An uploaded file replaces the recipients that were typed. The bytes
 // of attachments go into it, or are skipped if there is none.
 func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Intake) (*composeView, error) {
-	c := &composeView{Wrong: map[string]string{}}
+	c := &composeView{}
 	fields, err := c.read(w, r, in)
 	if err != nil {
 		return nil, formError(err)
 	}
-	c.setFields(fields.Get)
 	if m := mappingOf(fields["heading"], fields["column"]); m != nil {
-		c.Mapping, c.Draft.Fields["columns"] = m, m.String()
+		fields.Set("columns", m.String())
 	}
+	c.setFields(fields)
 	c.Do, c.Sent, c.Once = fields.Get("do"), fields.Get("sure"), fields.Get("once")
 	c.Row, _ = strconv.Atoi(fields.Get("row")) // 0 on error, which becomes 1 below
 	c.Row = max(1, c.Row)
@@ -47,6 +47,7 @@ func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Intake) (*co
 	if len(c.uploaded) > 0 {
 		text, encoding := table.Decode(c.uploaded)
 		c.To = web.Lines(text)
+		c.Form.Set("to", c.To)
 		if encoding == table.Windows1252 {
 			c.Note = "The file is not UTF-8 and was read as Windows-1252. Look whether letters like é and ü are right."
 		}
@@ -150,29 +151,30 @@ func (c *composeView) attach(in *intake.Intake, html string) {
 	}
 }
 
-// draftFields are the fields of the form that a draft has.
-var draftFields = []string{
-	"from", "reply_to", "subject", "html", "text", "to", "cc", "bcc", "test", "template", "language", "vars",
-	"deliver_at", "time_zone", "category", "tags", "track_opens", "track_clicks", "lane", "skip", "columns",
-}
+// Fields of the form that a batch lacks: what recipients are made from, and what no draft keeps.
+var (
+	ownFields = []string{"to", "vars", "test", "skip", "columns"}
+	passing   = []string{
+		"do", "sure", "once", "row", "part", "heading", "column", "attachments", "draft", "draft_version", "editor",
+	}
+)
 
 // setFields sets the fields that a draft has, and those that identify it.
-func (c *composeView) setFields(value func(name string) string) {
-	c.From, c.ReplyTo, c.Subject = value("from"), value("reply_to"), value("subject")
-	c.HTML, c.Text, c.To = web.Lines(value("html")), web.Lines(value("text")), web.Lines(value("to"))
-	c.CC, c.BCC = strings.TrimSpace(value("cc")), strings.TrimSpace(value("bcc"))
-	c.Test = strings.TrimSpace(value("test"))
-	c.Template, c.Language = strings.TrimSpace(value("template")), strings.TrimSpace(value("language"))
-	c.Vars = web.Lines(value("vars"))
-	c.DeliverAt, c.TimeZone = strings.TrimSpace(value("deliver_at")), strings.TrimSpace(value("time_zone"))
-	c.Category, c.Tags, c.Lane = strings.TrimSpace(value("category")), strings.TrimSpace(value("tags")), value("lane")
-	c.TrackOpens, c.TrackClicks = value("track_opens") != "", value("track_clicks") != ""
-	c.Skip, c.Mapping = value("skip") != "", nil
-	_ = json.Unmarshal([]byte(value("columns")), &c.Mapping) // a draft has it, or nothing
-	c.Draft = drafts.Draft{ID: value("draft"), Editor: value("editor"), Fields: map[string]string{}}
-	c.Draft.Version, _ = strconv.Atoi(value("draft_version")) // 0: a new draft
-	for _, name := range draftFields {
-		if text := web.Lines(value(name)); text != "" && (name != "time_zone" || c.DeliverAt != "") {
+func (c *composeView) setFields(fields url.Values) {
+	c.Form = web.NewForm(fields)
+	c.Form.Own(slices.Concat(ownFields, passing)...)
+	c.wrong = c.Form.Read(&c.Batch)
+	if c.DeliverAt == "" {
+		c.Times = intake.Times{}
+	}
+	c.To, c.Vars, c.Test = web.Lines(fields.Get("to")), web.Lines(fields.Get("vars")), c.Form.Text("test")
+	c.Skip, c.Mapping = fields.Get("skip") != "", nil
+	_ = json.Unmarshal([]byte(fields.Get("columns")), &c.Mapping) // a draft has it, or nothing
+	c.Draft = drafts.Draft{ID: fields.Get("draft"), Editor: fields.Get("editor"), Fields: map[string]string{}}
+	c.Draft.Version, _ = strconv.Atoi(fields.Get("draft_version")) // 0: a new draft
+	for name := range fields {
+		text := web.Lines(fields.Get(name))
+		if text != "" && !slices.Contains(passing, name) && (name != intake.TimeZone || c.DeliverAt != "") {
 			c.Draft.Fields[name] = text
 		}
 	}

@@ -61,7 +61,7 @@ func (p *Pages) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	}
 	shared, isJSON, err := pages.JSONVars(c.Vars)
 	if err != nil && list.Problem == "" {
-		list.Problem = "The values for every recipient are not a JSON object."
+		list.Problem = "vars must be an object."
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category
@@ -141,13 +141,13 @@ func (p *Pages) scheduleOf(
 ) (models.Schedule, []service.FieldError, error) {
 	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
-	in.Batch.Times = c.times()
+	in.Batch.Times = c.Times
 	return in.ScheduleOf(given, time.Now())
 }
 
 // timesOf says when the message to a recipient is sent; "" if that is at once.
 func (p *Pages) timesOf(r *http.Request, v *web.Visitor, c *composeView, row *listed) (string, error) {
-	given, line := c.times(), ""
+	given, line := c.Times, ""
 	if row != nil && row.Times != (intake.Times{}) {
 		given, line = row.Times, fmt.Sprintf("Line %d: ", row.Line)
 	} else if c.DeliverAt == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
@@ -69,7 +70,7 @@ func parseList(s string, chosen mapping) *addressList {
 	i := -1
 	for line := range strings.SplitSeq(s, "\n") {
 		i++
-		for _, one := range splitAddresses(line) {
+		for _, one := range operation.Split(line) {
 			if len(l.Rows) == maxRows {
 				l.Problem = tooManyRows
 				return l
@@ -78,37 +79,6 @@ func parseList(s string, chosen mapping) *addressList {
 		}
 	}
 	return l
-}
-
-// splitAddresses splits a line at commas and semicolons outside of quotes, comments and
-// angle brackets.
-func splitAddresses(line string) []string {
-	var out []string
-	begin, comments, quoted, angled := 0, 0, false, false
-	add := func(end int) {
-		if one := strings.TrimSpace(line[begin:end]); one != "" {
-			out = append(out, one)
-		}
-		begin = end + 1
-	}
-	for i, c := range line {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '(':
-			comments++
-		case c == ')' && comments > 0:
-			comments--
-		case comments > 0:
-		case c == '<' || c == '>':
-			angled = c == '<'
-		case (c == ',' || c == ';') && !angled:
-			add(i)
-		}
-	}
-	add(len(line))
-	return out
 }
 
 // parseTable parses a table with a header row.

@@ -31,7 +31,7 @@ func (p *Pages) summaryOf(
 	}
 	leaves := summaryRow{Label: "Leaves", Text: "now"}
 	if c.DeliverAt != "" {
-		times := c.times()
+		times := c.Times
 		s, wrong, err := p.scheduleOf(r, v, c, &times)
 		switch {
 		case err != nil:
@@ -49,7 +49,7 @@ func (p *Pages) summaryOf(
 		leaves,
 		{Label: "Lane", Text: laneWords(models.Lane(c.Lane), plan)},
 		{Label: "Category", Text: categoryWords(category, wantsUnsubscribe(&content))},
-		{Label: "Tags", Text: cmp.Or(strings.Join(splitAddresses(c.Tags), ", "), "none")},
+		{Label: "Tags", Text: cmp.Or(strings.Join(c.Tags, ", "), "none")},
 		{Label: "Tracking", Text: trackingWords(c.TrackOpens, c.TrackClicks)},
 	}, nil
 }

@@ -5,9 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
-	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -61,23 +59,13 @@ func (p *Pages) Routes() web.Routes {
 type endpointsView struct {
 	Owned
 	List   []client.Endpoint
-	New    client.EndpointSettings // as it was entered
-	Chosen map[updates.Type]bool
+	Form   *web.Form
 	Groups []eventGroup
 	// MailGroups are those of everyone's mail, which endpoints of the installation may get.
 	MailGroups []eventGroup
 
-	Wrong map[string]string
 	Again bool   // the form was submitted before, and its endpoint exists
 	Once  string // of the form: submitting it twice creates one endpoint
-}
-
-// Unusual reports whether the form has more than an address and what it is for, or mistakes.
-func (v *endpointsView) Unusual() bool {
-	n := &v.New
-	wrong := slices.ContainsFunc(slices.Collect(maps.Keys(v.Wrong)), func(field string) bool { return field != "url" })
-	return wrong || len(v.Chosen) > 0 || len(n.Tags) > 0 || n.Batch || n.Ordered || n.Everyone ||
-		n.Rate > 0 || n.AtOnce > 0 || n.Signature != "" || n.Format != "" || n.Sender != ""
 }
 
 // Owned says whether a page is about endpoints of the installation, which operators have, or of the visitor.
@@ -95,9 +83,11 @@ func (o Owned) Path(below ...string) string {
 	return path.Join(append([]string{at}, below...)...)
 }
 
-// ownedBy returns whose endpoints a request is about. Only operators get to those of the installation.
+// ownedBy returns whose endpoints a request is about, and says it to operations. Only operators get to those of the
+// installation.
 func ownedBy(r *http.Request, v *web.Visitor) (o Owned, owner string) {
 	o = Owned{Operator: v.Operator, Installation: strings.HasPrefix(r.URL.Path, "/installation/")}
+	r.SetPathValue("installation", strconv.FormatBool(o.Installation))
 	if o.Installation {
 		return o, updates.Installation
 	}
@@ -129,7 +119,7 @@ func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Bo
 
 // listEndpoints is GET /endpoints.
 func (p *Pages) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
+	return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Form: &web.Form{}})
 }
 
 func (p *Pages) showEndpoints(
@@ -142,12 +132,8 @@ func (p *Pages) showEndpoints(
 		return err
 	}
 	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), web.NewSecret()
-	view.Chosen = map[updates.Type]bool{}
 	if view.Installation {
 		view.MailGroups = eventGroups(updates.Types)
-	}
-	for _, t := range view.New.Events {
-		view.Chosen[updates.Type(t)] = true
 	}
 	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
 }
@@ -155,60 +141,24 @@ func (p *Pages) showEndpoints(
 // addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
 // be in a URL.
 func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	if err := r.ParseForm(); err != nil {
-		return web.BadForm(err)
-	}
-	_, owner := ownedBy(r, v)
-	n := client.EndpointSettings{
-		URL:         strings.TrimSpace(r.PostForm.Get("url")),
-		Description: strings.TrimSpace(r.PostForm.Get("description")),
-		Tags:        web.Words(r.PostForm.Get("tags")),
-		Batch:       r.PostForm.Get("batch") != "",
-		Ordered:     r.PostForm.Get("ordered") != "",
-		Rate:        numberIn(r.PostForm.Get("rate")),
-		AtOnce:      numberIn(r.PostForm.Get("at_once")),
-		Format:      r.PostForm.Get("format"),
-		Everyone:    r.PostForm.Get("everyone") != "",
-		Signature:   r.PostForm.Get("signature"),
-	}
-	n.Sender = strings.TrimSpace(r.PostForm.Get("sender"))
-	if owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
-		n.Format, n.User = client.FormatMail, v.User
-	}
-	n.Events = chosenEvents(r.PostForm, "event", updates.TypesOf(owner))
-	if n.Everyone {
-		n.Events = chosenEvents(r.PostForm, "mail-event", updates.Types)
-	}
-	if again, err := p.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
-		return err
-	} else if again {
-		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
-	}
-	made, err := p.endpoints(v.Caller()).Create(r.Context(), owner, &n)
-	if refused := web.Refused(err); refused != nil {
-		view := &endpointsView{New: n, Wrong: web.WrongFields(err)}
-		if len(view.Wrong) == 0 {
-			view.Wrong = map[string]string{"url": refused.Detail}
-		}
-		return p.showEndpoints(w, r, v, refused.Kind.Status(), view)
-	}
+	form, err := web.ReadForm(w, r, web.MaxForm)
 	if err != nil {
 		return err
 	}
-	return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
-}
-
-// numberIn returns the number that a text says: 0 if it is empty, -1 if it is no number.
-func numberIn(text string) int {
-	if text = strings.TrimSpace(text); text == "" {
-		return 0
+	if o, _ := ownedBy(r, v); o.Installation && strings.HasPrefix(form.Text("url"), "mailto:") {
+		form.Set("format", client.FormatMail)
+		form.Set("user", v.User)
 	}
-	n, err := strconv.Atoi(text)
+	made, again, err := p.web.Operations.Do(r, v.Caller(), "createEndpoint", form)
 	if err != nil {
-		return -1
+		return form.Refused(err, func(status int) error {
+			return p.showEndpoints(w, r, v, status, &endpointsView{Form: form})
+		})
 	}
-	return n
+	if again {
+		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true, Form: &web.Form{}})
+	}
+	return p.showEndpoint(w, r, v, &endpointView{Endpoint: made.(client.Endpoint)}) //nolint:forcetypeassert // its answer
 }
 
 // endpoint is GET /endpoints/{id}.
@@ -250,46 +200,32 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
 }
 
+// endpointCommands are the operations by the last part of a path.
+var endpointCommands = map[string]string{
+	"test": "testEndpoint", "rotate": "rotateEndpoint", "remove": "removeEndpoint", "repeat": "replayEndpoint",
+	"enable": "enableEndpoint", "disable": "disableEndpoint", "replay": "replayEndpoint",
+}
+
 // controlEndpoint is POST /endpoints/{id}/{do}.
 func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	ctx, e, id, do := r.Context(), p.endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
 	o, owner := ownedBy(r, v)
-	var err error
-	switch do {
-	case "test":
-		result, err := e.Test(ctx, owner, id)
-		if err != nil {
-			return err
-		}
-		got, err := e.Get(ctx, owner, id)
-		if err != nil {
-			return err
-		}
-		return p.showEndpoint(w, r, v, &endpointView{Endpoint: got, Test: &result})
-	case "rotate":
-		made, err := e.Rotate(ctx, owner, id)
-		if err != nil {
-			return err
-		}
-		return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
-	case "remove":
-		if err := e.Remove(ctx, owner, id); err != nil {
-			return err
-		}
-		return web.SeeOther(w, r, o.Path())
-	case "repeat":
-		_, err = e.ReplayPost(ctx, owner, id, r.PostFormValue("post"))
-	case "enable":
-		_, err = e.Enable(ctx, owner, id)
-	case "disable":
-		_, err = e.Disable(ctx, owner, id, "by its user")
-	case "replay":
-		_, err = e.Replay(ctx, owner, id, time.Now().Add(-24*time.Hour))
-	default:
-		return web.ErrNoPage
-	}
+	id, do := r.PathValue("id"), r.PathValue("do")
+	out, _, err := p.web.Operations.Command(w, r, v.Caller(), endpointCommands[do])
 	if err != nil {
 		return err
+	}
+	switch do {
+	case "test":
+		e, err := p.endpoints(v.Caller()).Get(r.Context(), owner, id)
+		if err != nil {
+			return err
+		}
+		result := out.(client.EndpointTest) //nolint:forcetypeassert // its answer
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: e, Test: &result})
+	case "rotate":
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: out.(client.Endpoint)}) //nolint:forcetypeassert // its answer
+	case "remove":
+		return web.SeeOther(w, r, o.Path())
 	}
 	return web.SeeOther(w, r, o.Path(id)+"?did="+do)
 }
@@ -308,27 +244,36 @@ func answerWords(status int, text string) string {
 
 // eventGroup is a group of types of updates in the form of an endpoint, with a box that chooses all of them.
 type eventGroup struct {
-	Name, Title string
-	Types       []updates.Type
+	Title string
+	Types []updates.Type
 }
 
 // All reports whether all types of the group are chosen.
-func (g eventGroup) All(chosen map[updates.Type]bool) bool {
-	return !slices.ContainsFunc(g.Types, func(t updates.Type) bool { return !chosen[t] })
+func (g eventGroup) All(form *web.Form) bool {
+	return !slices.ContainsFunc(g.Types, func(t updates.Type) bool { return !form.Has("events", string(t)) })
+}
+
+// Names returns the types as a list in a form.
+func (g eventGroup) Names() string {
+	names := make([]string, len(g.Types))
+	for i, t := range g.Types {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ",")
 }
 
 // eventNoun is a group with the first parts of the names of its types.
 type eventNoun struct {
-	name, title string
-	nouns       []string
+	title string
+	nouns []string
 }
 
 var eventNouns = []eventNoun{
-	{"messages", "Messages", []string{"log"}},
-	{"providers", "Providers", []string{"provider", "failover", "sending", "webhooks"}},
-	{"users", "Users", []string{"quota", "complaints"}},
-	{"installation", "Installation", []string{"acceptance", "queue", "check", "outcome"}},
-	{"rest", "Batches, suppression lists and endpoints", []string{"batch", "suppression", "endpoint"}},
+	{"Messages", []string{"log"}},
+	{"Providers", []string{"provider", "failover", "sending", "webhooks"}},
+	{"Users", []string{"quota", "complaints"}},
+	{"Installation", []string{"acceptance", "queue", "check", "outcome"}},
+	{"Batches, suppression lists and endpoints", []string{"batch", "suppression", "endpoint"}},
 }
 
 // eventGroups puts types into groups. A type of no group is in the last one.
@@ -346,23 +291,7 @@ func eventGroups(types []updates.Type) (out []eventGroup) {
 	}
 	for i, list := range of {
 		if len(list) > 0 {
-			out = append(out, eventGroup{eventNouns[i].name, eventNouns[i].title, list})
-		}
-	}
-	return out
-}
-
-// chosenEvents returns the types that a form chooses: one by one, and by groups. field is the name of their boxes.
-func chosenEvents(form url.Values, field string, types []updates.Type) []string {
-	out := slices.Clone(form[field])
-	for _, g := range eventGroups(types) {
-		if !slices.Contains(form[field+"-group"], g.Name) {
-			continue
-		}
-		for _, t := range g.Types {
-			if !slices.Contains(out, string(t)) {
-				out = append(out, string(t))
-			}
+			out = append(out, eventGroup{eventNouns[i].title, list})
 		}
 	}
 	return out

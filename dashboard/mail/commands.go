@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -38,18 +38,14 @@ func (c *Commands) Routes() web.Routes {
 		"GET /batches/{id}/{do}":        c.askBatch,
 		"POST /batches/{id}/{do}":       c.controlBatch,
 		"GET /logs/{id}/release":        c.askLog,
-		"POST /logs/{id}/release":       c.releaseLog,
+		"POST /logs/{id}/release":       c.web.Operations.Then("releaseLog", "/logs/{id}?did=sent"),
 	}}
 }
 
-// batchActions maps the last part of a path to the command for a batch.
-var batchActions = map[string]models.CommandKind{
-	"stop":    models.StopBatch,
-	"resume":  models.ResumeBatch,
-	"cancel":  models.CancelBatch,
-	"try":     models.TryBatch,
-	"retry":   models.RetryBatch,
-	"release": models.ReleaseBatch,
+// batchActions maps the last part of a path to the operation on a batch.
+var batchActions = map[string]string{
+	"stop": "stopBatch", "resume": "resumeBatch", "cancel": "cancelBatch", "try": "tryBatch", "retry": "retryBatch",
+	"release": "releaseBatch",
 }
 
 // retryable counts failed messages: free can be sent again without the risk of a
@@ -138,20 +134,19 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 	if do == "" {
 		return web.ErrNoPage
 	}
-	why, repeat := web.Answered(w, r)
-	ids, err := web.SelectedIDs(r)
+	form, ids, err := web.ReadSelected(w, r)
 	if err != nil {
 		return err
 	}
+	repeat := form.Repeat(r)
 	if repeat.Key == "" {
 		return c.askSelected(w, r, v, do, ids)
 	}
-	repeat.Hash = web.HashOf(why + strings.Join(r.PostForm["id"], " "))
-	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := c.service.Commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
+	_, _, err = c.service.Commands.SendSelected(r.Context(), v.Caller(), do, ids, form.Text("why"), repeat)
+	if err != nil {
 		return err
 	}
-	return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
+	return web.SeeOther(w, r, web.LocalPath(form.Get("back")))
 }
 
 // askSelected asks for the confirmation of sendSelected.
@@ -226,15 +221,11 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 
 // controlBatch is POST /batches/{id}/{do}.
 func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	do, ok := batchActions[r.PathValue("do")]
-	if !ok {
-		return web.ErrNoPage
-	}
-	why, repeat := web.Answered(w, r)
-	done, _, err := c.service.Commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
+	out, _, err := c.web.Operations.Command(w, r, v.Caller(), batchActions[r.PathValue("do")])
 	if err != nil {
 		return err
 	}
+	done := out.(commands.Result) //nolint:forcetypeassert // its answer
 	to := fmt.Sprintf("/batches/%s?did=%s&flying=%s&reached=%s",
 		done.BatchID, r.PathValue("do"), counted(done.InFlight), counted(done.Recipients))
 	if done.Late {
@@ -274,43 +265,21 @@ func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	return c.web.Ask(w, r, v, "batches", q)
 }
 
-// releaseLog is POST /logs/{id}/release.
-func (c *Commands) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, repeat := web.Answered(w, r)
-	done, _, err := c.service.Commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
-	if err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
-}
-
-// timesForm has the fields in which the times of a batch are changed, as they were typed.
+// timesForm has the fields in which the times of a batch are changed.
 type timesForm struct {
-	DeliverAt, TimeZone string
-	Now, AnyTime        bool
-	Window              *models.SendWindow // that the batch has
-	Wrong               map[string]string  // mistakes by field
-}
-
-// times returns the times that the form names.
-func (f *timesForm) times() intake.Times {
-	t := intake.Times{DeliverAt: f.DeliverAt, TimeZone: f.TimeZone}
-	if f.Now {
-		t.DeliverAt = time.Now().Format(time.RFC3339)
-	}
-	if f.AnyTime {
-		t.Window = &intake.Window{None: true}
-	}
-	return t
+	*web.Form
+	Window *models.SendWindow // that the batch has
 }
 
 // askTimes is GET /batches/{id}/reschedule.
 func (c *Commands) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return c.showTimes(w, r, v, nil)
+	return c.showTimes(w, r, v, http.StatusOK, nil)
 }
 
 // showTimes shows the form in which the times of a batch are changed; typed is nil at first.
-func (c *Commands) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor, typed *timesForm) error {
+func (c *Commands) showTimes(
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, typed *web.Form,
+) error {
 	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -321,22 +290,19 @@ func (c *Commands) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visi
 		if err != nil || unknown != nil {
 			return cmp.Or(err, unknown)
 		}
-		typed = &timesForm{DeliverAt: b.DeliverAt.In(zone).Format("2006-01-02T15:04:05"), TimeZone: zone.String()}
+		typed = web.NewForm(url.Values{
+			intake.DeliverAt: {b.DeliverAt.In(zone).Format("2006-01-02T15:04:05")}, intake.TimeZone: {zone.String()},
+		})
 	}
-	typed.Window = b.Window
 	who := web.Messages(b.Counts.Queued) + " " + web.Plural(b.Counts.Queued, "is", "are")
 	if own := b.OwnTimes; own != nil {
 		who = "All but " + web.Messages(int64(own.Recipients)) + " to recipients with times of their own, which stay, are"
-	}
-	status := http.StatusOK
-	if len(typed.Wrong) > 0 {
-		status = http.StatusUnprocessableEntity
 	}
 	return c.web.Ask(w, r, v, "batches", &web.Question{
 		Title:  "Change the time of this batch?",
 		Do:     "Change time",
 		Back:   "/batches/" + b.ID.String(),
-		Times:  typed,
+		Times:  timesForm{typed, b.Window},
 		Status: status,
 		Text: []string{
 			who + " to be sent at " +
@@ -348,25 +314,23 @@ func (c *Commands) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visi
 
 // reschedule is POST /batches/{id}/reschedule.
 func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, repeat := web.Answered(w, r)
-	form := &timesForm{
-		DeliverAt: strings.TrimSpace(r.PostFormValue("deliver_at")),
-		TimeZone:  strings.TrimSpace(r.PostFormValue("time_zone")),
-		Now:       r.PostFormValue("now") != "",
-		AnyTime:   r.PostFormValue("any_time") != "",
-	}
-	id := r.PathValue("id")
-	repeat.Hash = web.HashOf(why + fmt.Sprint(form.DeliverAt, " ", form.TimeZone, form.Now, form.AnyTime))
-	if repeat.Key != "" {
-		repeat.Key = r.PostFormValue("once") + repeat.Hash
-	}
-	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
-	done, _, err := c.service.Commands.Reschedule(r.Context(), v.Caller(), change, repeat)
-	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
-		return c.showTimes(w, r, v, form)
-	}
+	form, err := web.ReadForm(w, r, web.MaxForm, "now", "any_time")
 	if err != nil {
 		return err
 	}
-	return web.SeeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
+	change := commands.Reschedule{Batch: r.PathValue("id")}
+	done, err := commands.Result{}, form.Read(&change)
+	if form.Get("now") != "" {
+		change.DeliverAt = time.Now().Format(time.RFC3339)
+	}
+	if form.Get("any_time") != "" {
+		change.Window = &intake.Window{None: true}
+	}
+	if err == nil {
+		done, _, err = c.service.Commands.Reschedule(r.Context(), v.Caller(), change, form.Repeat(r))
+	}
+	if err != nil {
+		return form.Refused(err, func(status int) error { return c.showTimes(w, r, v, status, form) })
+	}
+	return web.SeeOther(w, r, "/batches/"+change.Batch+"?did=reschedule&reached="+counted(done.Recipients))
 }

@@ -193,8 +193,8 @@ type foundRow struct {
 // logs is GET /logs: recipients of all mail.
 func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view, err := p.readFound(r.Context(), v.Caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
-	if wrong := web.WrongFields(err); len(wrong) == 1 && wrong["email"] != "" {
-		return p.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong["email"]))
+	if e := web.Refused(err); e != nil && len(e.Fields) == 1 && e.Fields[0].Pointer == "/email" {
+		return p.showFound(w, r, v, http.StatusNotFound, web.Sentence(e.Fields[0].Detail))
 	}
 	if err != nil {
 		return err

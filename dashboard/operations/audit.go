@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
@@ -124,12 +125,15 @@ type auditForm struct {
 	Who, What, Day string
 	Cursor         string
 	Kinds          []choice[models.CommandKind]
-	Wrong          map[string]string
+	Form           *web.Form
 }
 
 func auditFormOf(r *http.Request) auditForm {
 	q := r.URL.Query()
-	return auditForm{Who: strings.TrimSpace(q.Get("who")), What: q.Get("what"), Day: q.Get("day"), Cursor: q.Get("cursor")}
+	return auditForm{
+		Who: strings.TrimSpace(q.Get("who")), What: q.Get("what"), Day: q.Get("day"), Cursor: q.Get("cursor"),
+		Form: web.NewForm(q),
+	}
 }
 
 func (f *auditForm) empty() bool { return f.Who == "" && f.What == "" && f.Day == "" && f.Cursor == "" }

@@ -47,6 +47,7 @@ func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
+	then := p.web.Operations.Then
 	routes := map[string]web.Handler{
 		"GET /live/operations":                          p.operationsEvents,
 		"POST /operations/blocks":                       p.addBlock,
@@ -59,8 +60,10 @@ func (p *Pages) Routes() web.Routes {
 		"POST /operations/users/{id}/keys/{key}/limits": p.setLimits,
 		"POST /operations/users/{id}/keys/{key}/revoke": p.revokeKeyOf,
 		"GET /operations/holds/lift":                    p.askHolds,
-		"POST /operations/holds/lift":                   p.liftHolds,
-		"POST /operations/{what}/{id}/{do}":             p.operate,
+		"POST /operations/holds/lift":                   then("liftHolds", "/operations/parked"),
+		"POST /operations/blocks/{id}/remove":           then("removeBlock", "/operations/blocks"),
+		"POST /operations/parked/{id}/requeue":          then("requeueParked", "/operations/parked"),
+		"POST /operations/parked/{id}/discard":          then("discardParked", "/operations/parked"),
 	}
 	for _, page := range operationsPages {
 		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
@@ -132,16 +135,8 @@ type operationsView struct {
 	Filter    auditForm
 	Older     string   // path of the next page of the audit trail
 	Names     []string // names of the providers
-	Form      blockForm
-	User      userForm
+	Form      *web.Form
 	Problem   string // why the broker could not be read, or ""
-}
-
-// blockForm is the form of a block rule and its errors.
-type blockForm struct {
-	models.Block
-	Why   string
-	Wrong map[string]string
 }
 
 const (
@@ -169,12 +164,12 @@ func operationsPath(page string) string { return strings.TrimSuffix("/operations
 // operations returns the handler of a page of Operations, for operators.
 func (p *Pages) operations(page string) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return p.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
+		return p.showOperations(w, r, v, http.StatusOK, page, &web.Form{})
 	}
 }
 
 func (p *Pages) showOperations(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form blockForm, user userForm,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form *web.Form,
 ) error {
 	filter := auditFormOf(r)
 	view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
@@ -200,9 +195,9 @@ func (p *Pages) showOperations(
 			view.Event = &e
 		}
 	}
-	view.Form, view.User = form, user
+	view.Form = form
 	page := web.Page{Title: view.Title, Active: "operations", Data: view}
-	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
+	if filter.empty() && status == http.StatusOK && at.Get("cursor") == "" {
 		page.Live = "/live/operations?page=" + name
 	}
 	return p.web.Render(w, r, v, status, "operations", page)
@@ -335,40 +330,10 @@ func blockWords(b *models.Block) string {
 
 // addBlock is POST /operations/blocks, for operators.
 func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form := blockForm{Why: f("why"), Block: models.Block{
-		Provider: f("provider"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Fail: f("fail") != "",
-	}}
-	_, _, err := p.service.Operate.AddBlock(r.Context(), v.Caller(), form.Block, form.Why, service.Repeat{})
-	if form.Wrong = web.WrongFields(err); form.Wrong != nil {
-		return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
-	}
-	if err != nil {
-		return err
+	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), "addBlock"); err != nil {
+		return form.Refused(err, func(status int) error { return p.showOperations(w, r, v, status, "blocks", form) })
 	}
 	return web.SeeOther(w, r, "/operations/blocks")
-}
-
-// operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
-// need only an ID.
-func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	id, who := r.PathValue("id"), v.Caller()
-	var err error
-	switch r.PathValue("what") + " " + r.PathValue("do") {
-	case "blocks remove":
-		_, err = p.service.Operate.RemoveBlock(r.Context(), who, id, "")
-	case "parked requeue":
-		_, _, err = p.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
-	case "parked discard":
-		_, err = p.service.Operate.Discard(r.Context(), who, id, "")
-	default:
-		return web.ErrNoPage
-	}
-	if err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, operationsPath(r.PathValue("what")))
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
@@ -392,13 +357,4 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 				"First cancel the batches that must not be sent.",
 		},
 	})
-}
-
-// liftHolds is POST /operations/holds/lift, for operators.
-func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, repeat := web.Answered(w, r)
-	if _, _, err := p.service.Operate.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/operations/parked")
 }

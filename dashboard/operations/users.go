@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -15,54 +14,42 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// userForm is the form about a user and its errors.
-type userForm struct {
-	Name, Senders, Why string
-	Wrong              map[string]string
+// userCommands are the operations on a user by the value of the button.
+var userCommands = map[string]string{
+	"open": "getUser", "senders": "setSenders", "pause": "pauseUser", "resume": "resumeUser", "disable": "disableUser",
+	"enable": "enableUser", "end-sessions": "endSessions",
 }
 
 // controlUser is POST /operations/users, for operators: it sets the senders of a user, or
 // pauses, resumes, disables, enables or logs out the user, or opens the user's page.
 func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.Caller()
-	var err error
-	page := f("page") == "user" // the form is on the user's page, or leads there
-	switch f("do") {
-	case "open":
-		page = true
-		_, err = p.service.People.User(r.Context(), who, form.Name)
-	case "senders":
-		_, _, err = p.service.People.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
-	case "pause", "resume":
-		do := map[string]models.CommandKind{"pause": models.PauseUser, "resume": models.ResumeUser}[f("do")]
-		_, _, err = p.service.People.Control(r.Context(), who, do, form.Name, form.Why, service.Repeat{})
-	case "disable", "enable":
-		do := map[string]models.CommandKind{"disable": models.DisableUser, "enable": models.EnableUser}[f("do")]
-		_, _, err = p.service.People.Switch(r.Context(), who, do, form.Name, form.Why, service.Repeat{})
-	case "end-sessions":
-		_, _, err = p.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
-	default:
+	form, err := web.ReadForm(w, r, web.MaxForm, "do", "page")
+	if err != nil {
+		return err
+	}
+	do, id, onPage := form.Get("do"), form.Text("id"), form.Get("page") == "user"
+	if userCommands[do] == "" {
 		return web.ErrNoPage
 	}
-	form.Wrong = web.WrongFields(err)
-	switch refused := web.Refused(err); {
-	case refused != nil && refused.Kind == service.NotFound:
-		form.Wrong = map[string]string{"name": "No user has this name or ID."}
-	case form.Wrong != nil:
-		form.Wrong["reason"] = form.Wrong["why"] // its name in the form
-	case err != nil:
-		return err
-	case page:
-		return web.SeeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
-	default:
-		return web.SeeOther(w, r, "/operations/users")
+	if do != "senders" { // the fields of the other buttons
+		form.Own("senders")
 	}
-	if f("page") == "user" {
-		return p.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
+	if do == "open" {
+		form.Own("why")
 	}
-	return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "users", blockForm{}, form)
+	_, _, err = p.web.Operations.Do(r, v.Caller(), userCommands[do], form)
+	if err != nil {
+		return form.Refused(err, func(status int) error {
+			if onPage {
+				return p.showUser(w, r, v, status, id, form)
+			}
+			return p.showOperations(w, r, v, status, "users", form)
+		})
+	}
+	if onPage || do == "open" {
+		return web.SeeOther(w, r, "/operations/users/"+url.PathEscape(id))
+	}
+	return web.SeeOther(w, r, "/operations/users")
 }
 
 // userView is the operators' page of a user.
@@ -73,16 +60,16 @@ type userView struct {
 	Keys       []settings.KeyRow
 	Revoked    int
 	Sessions   []web.OpenSession
-	Form       userForm
+	Form       *web.Form
 }
 
 // userPage is GET /operations/users/{id}, for operators.
 func (p *Pages) userPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showUser(w, r, v, http.StatusOK, r.PathValue("id"), userForm{})
+	return p.showUser(w, r, v, http.StatusOK, r.PathValue("id"), &web.Form{})
 }
 
 func (p *Pages) showUser(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form userForm,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form *web.Form,
 ) error {
 	u, err := p.service.People.UserView(r.Context(), v.Caller(), name)
 	if err != nil {
@@ -112,13 +99,12 @@ func (p *Pages) showUser(
 
 // revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
 func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	id, why := r.PathValue("id"), strings.TrimSpace(r.PostFormValue("reason"))
-	if err := p.service.People.RevokeKeyOf(r.Context(), v.Caller(), id, r.PathValue("key"), why); err != nil {
+	_, form, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey", "page")
+	if err != nil {
 		return err
 	}
-	to := "/operations/users/" + url.PathEscape(id) + "#keys"
-	if r.PostFormValue("page") == "keys" {
+	to := "/operations/users/" + url.PathEscape(r.PathValue("id")) + "#keys"
+	if form.Get("page") == "keys" {
 		to = "/operations/keys"
 	}
 	return web.SeeOther(w, r, to)
@@ -153,26 +139,21 @@ type limitsView struct {
 	User models.User
 	Key  *client.Key // nil: of the user
 	Rows []settings.LimitRow
-	Why  string
-	// Wrong has the errors of the form by field.
-	Wrong map[string]string
+	Form *web.Form
 }
 
 // showLimitsOf is GET /operations/users/{id}/limits and GET /operations/users/{id}/keys/{key}/limits, for operators.
 func (p *Pages) showLimitsOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showLimits(w, r, v, http.StatusOK, &limitsView{}, nil)
+	return p.showLimits(w, r, v, http.StatusOK, nil)
 }
 
-// showLimits shows the limits of a user or a key. texts are the values of the form; nil: those
-// in effect.
-func (p *Pages) showLimits(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *limitsView,
-	texts map[models.Limit]string,
-) error {
+// showLimits shows the limits of a user or a key. The form is nil at first.
+func (p *Pages) showLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, form *web.Form) error {
 	now, err := p.service.Limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
 		return err
 	}
+	view := &limitsView{Rows: settings.LimitRows(&now), Form: form}
 	if view.User, err = p.service.People.User(r.Context(), v.Caller(), now.User); err != nil {
 		return err
 	}
@@ -188,10 +169,12 @@ func (p *Pages) showLimits(
 			}
 		}
 	}
-	view.Rows = settings.LimitRows(&now)
-	for i := range view.Rows {
-		if texts != nil {
-			view.Rows[i].Text = texts[models.Limit(view.Rows[i].Limit)]
+	if form == nil {
+		view.Form = web.NewForm(url.Values{})
+		for _, l := range now.Limits {
+			if l.Set {
+				view.Form.Set(l.Limit, strconv.FormatInt(l.Value, 10))
+			}
 		}
 	}
 	return p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
@@ -199,33 +182,12 @@ func (p *Pages) showLimits(
 
 // setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.
 func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	if err := r.ParseForm(); err != nil {
-		return web.BadForm(err)
+	do := "setUserLimits"
+	if r.PathValue("key") != "" {
+		do = "setKeyLimits"
 	}
-	view := &limitsView{Why: strings.TrimSpace(r.PostForm.Get("why")), Wrong: map[string]string{}}
-	limits, texts := models.Limits{}, map[models.Limit]string{}
-	for _, l := range models.AllLimits() {
-		text := strings.TrimSpace(r.PostForm.Get(string(l)))
-		texts[l] = text
-		if text == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			view.Wrong[string(l)] = "Enter a whole number, 0 for no limit, or leave the field empty."
-		}
-		limits[l] = n
-	}
-	if len(view.Wrong) > 0 {
-		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
-	}
-	_, err := p.service.Limits.SetLimits(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
-	if view.Wrong = web.WrongFields(err); view.Wrong != nil {
-		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
-	}
-	if err != nil {
-		return err
+	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), do); err != nil {
+		return form.Refused(err, func(status int) error { return p.showLimits(w, r, v, status, form) })
 	}
 	return web.SeeOther(w, r, r.URL.Path)
 }

@@ -67,15 +67,3 @@ func (p *Pages) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		},
 	})
 }
-
-// clearAtProvider is POST /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (p *Pages) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, _ := web.Answered(w, r) // a repeat changes nothing
-	name := r.PathValue("name")
-	err := p.service.Suppressions.ClearProviderSuppression(
-		r.Context(), v.Caller(), name, r.PathValue("email"), r.PathValue("list"), why)
-	if err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
-}

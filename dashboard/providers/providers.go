@@ -67,12 +67,13 @@ func (p *Pages) Routes() web.Routes {
 			"GET /live/providers": p.providersEvents,
 		},
 		Operators: map[string]web.Handler{
-			"GET /providers/{name}/check":                              p.inspectProvider,
-			"GET /providers/{name}/{do}":                               p.askProvider,
-			"POST /providers/{name}/{do}":                              p.switchProvider,
-			"GET /providers/{name}/suppressions":                       p.listedAtProvider,
-			"GET /providers/{name}/suppressions/{list}/{email}/clear":  p.askClear,
-			"POST /providers/{name}/suppressions/{list}/{email}/clear": p.clearAtProvider,
+			"GET /providers/{name}/check":                             p.inspectProvider,
+			"GET /providers/{name}/{do}":                              p.askProvider,
+			"POST /providers/{id}/{do}":                               p.switchProvider,
+			"GET /providers/{name}/suppressions":                      p.listedAtProvider,
+			"GET /providers/{name}/suppressions/{list}/{email}/clear": p.askClear,
+			"POST /providers/{id}/suppressions/{list}/{email}/clear": p.web.Operations.Then(
+				"clearProviderSuppression", "/providers/{id}/suppressions?did=cleared"),
 		},
 	}
 }
@@ -228,7 +229,7 @@ func suspended(h *telemetry.Health) bool {
 // switchesOf lists the modes that a provider can be switched to.
 func switchesOf(mode models.CommandKind) []web.Action {
 	all := []web.Action{{Do: "offline", Text: "Take offline"}, {Do: "drain", Text: "Drain"}, {Do: "online", Text: "Bring online"}}
-	return slices.DeleteFunc(all, func(a web.Action) bool { return providerActions[a.Do] == mode })
+	return slices.DeleteFunc(all, func(a web.Action) bool { return models.CommandKind("provider."+a.Do) == mode })
 }
 
 const (
@@ -456,11 +457,9 @@ func (p *Pages) flow(names []string) chart.Chart {
 	return c
 }
 
-// providerActions maps the last part of a path to the command for a provider.
-var providerActions = map[string]models.CommandKind{
-	"offline": models.ProviderOffline,
-	"drain":   models.ProviderDrain,
-	"online":  models.ProviderOnline,
+// providerActions maps the last part of a path to the operation on a provider.
+var providerActions = map[string]string{
+	"offline": "providerOffline", "drain": "providerDrain", "online": "providerOnline", "probe": "providerProbe",
 }
 
 // askProvider is GET /providers/{name}/{do}, for operators.
@@ -493,21 +492,9 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 	return p.web.Ask(w, r, v, "providers", q)
 }
 
-// switchProvider is POST /providers/{name}/{do}, for operators.
+// switchProvider is POST /providers/{id}/{do}, for operators.
 func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	word, name := r.PathValue("do"), r.PathValue("name")
-	do, ok := providerActions[word]
-	if !ok && word != "probe" {
-		return web.ErrNoPage
-	}
-	why, repeat := web.Answered(w, r)
-	var err error
-	if ok {
-		_, _, err = p.service.Operate.ControlProvider(r.Context(), v.Caller(), do, name, why, repeat)
-	} else {
-		_, _, err = p.service.Operate.ProbeProvider(r.Context(), v.Caller(), name, why, repeat)
-	}
-	if err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), providerActions[r.PathValue("do")]); err != nil {
 		return err
 	}
 	p.tracker.refresh(r.Context()) // the next page shows it

@@ -2,13 +2,11 @@
 package settings
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"net/http"
+	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -17,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -45,7 +44,7 @@ func (p *Pages) Routes() web.Routes {
 		"GET /settings":                            firstSettings,
 		"POST /settings/keys":                      p.createKey,
 		"POST /settings/times":                     p.setDefaults,
-		"POST /settings/keys/{id}/revoke":          p.revokeKey,
+		"POST /settings/keys/{key}/revoke":         p.revokeKey,
 		"POST /settings/account/sessions/{id}/end": p.endSession,
 		"GET /keys/{id}/requests":                  p.requests,
 	}
@@ -62,7 +61,7 @@ type settingsView struct {
 	Tabs      []web.Tab
 	Keys      []KeyRow
 	Revoked   int
-	Form      keyForm
+	Form      *web.Form
 	Secret    string // secret of the key that was just created
 	Again     bool   // the form was submitted before, and its key exists
 	Once      string // of the form: submitting it twice creates one key
@@ -70,7 +69,7 @@ type settingsView struct {
 	Providers []providers.Provider
 	Limits    []LimitRow
 	Theme     string
-	Times     defaultsForm
+	Weekdays  []string
 	May       people.AllowedSenders // senders that the visitor may use
 }
 
@@ -114,28 +113,15 @@ func KeyRows(keys []client.Key, now time.Time) (rows []KeyRow, revoked int) {
 	return rows, revoked
 }
 
-// keyForm is the form of a new key and its errors.
-type keyForm struct {
-	Name, Life, Networks string
-	Scopes               map[string]bool
-	Wrong                map[string]string // errors by field
-}
-
-func newKeyForm() keyForm {
-	return keyForm{Scopes: map[string]bool{string(models.ScopeSend): true, string(models.ScopeRead): true}}
-}
-
-// keyLives maps the choices in the form to lifetimes of a key.
-var keyLives = map[string]time.Duration{
-	"30":  30 * 24 * time.Hour,
-	"90":  90 * 24 * time.Hour,
-	"365": 365 * 24 * time.Hour,
+// newKeyForm returns the form of a new key.
+func newKeyForm() *web.Form {
+	return web.NewForm(url.Values{"scopes": {string(models.ScopeSend), string(models.ScopeRead)}})
 }
 
 // settings returns the handler of a page of Settings.
 func (p *Pages) settings(name string) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: name, Form: newKeyForm()})
+		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: name})
 	}
 }
 
@@ -167,6 +153,9 @@ func (p *Pages) readSettings(r *http.Request, v *web.Visitor, s *settingsView) (
 		keys, err = p.people.Keys(ctx, who)
 		s.Keys, s.Revoked = KeyRows(keys, time.Now())
 		s.Once = web.NewSecret()
+		if s.Form == nil {
+			s.Form = newKeyForm()
+		}
 	case "senders":
 		s.May, err = p.people.AllowedSenders(ctx, who)
 	case "limits":
@@ -174,8 +163,9 @@ func (p *Pages) readSettings(r *http.Request, v *web.Visitor, s *settingsView) (
 		used, err = p.limits.Usage(ctx, who)
 		s.Limits = LimitRows(&used)
 	case "times":
-		if s.Times.Wrong == nil {
-			s.Times, err = p.defaultsNow(ctx, who)
+		s.Weekdays = weekdays
+		if s.Form == nil {
+			s.Form, err = p.defaultsNow(ctx, who)
 		}
 	case "webhooks":
 		s.Providers, err = p.providers.Now()
@@ -202,51 +192,33 @@ func (p *Pages) showSettings(
 // createKey is POST /settings/keys. The response shows the key, once. It is not a
 // redirect, because the secret must not be in a URL or be stored.
 func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	if err := r.ParseForm(); err != nil {
-		return web.BadForm(err)
-	}
-	f := keyForm{
-		Name: strings.TrimSpace(r.PostForm.Get("name")), Life: r.PostForm.Get("life"),
-		Networks: strings.TrimSpace(r.PostForm.Get("networks")), Scopes: map[string]bool{},
-	}
-	var o models.KeyOptions
-	for _, s := range r.PostForm["scope"] {
-		f.Scopes[s] = true
-		o.Scopes = append(o.Scopes, models.Scope(s))
-	}
-	if life := keyLives[f.Life]; life > 0 {
-		o.Expires = time.Now().Add(life).UTC().Truncate(time.Second)
-	}
-	o.Networks = web.Words(f.Networks)
-	f.Wrong = map[string]string{}
-	if f.Name == "" {
-		f.Wrong["name"] = "Enter a name that says what the key is for."
-	}
-	if len(o.Scopes) == 0 {
-		f.Wrong["scopes"] = "Choose at least one permission."
-	}
-	if len(f.Wrong) > 0 {
-		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
-	}
-	if again, err := p.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
-		return err
-	} else if again {
-		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
-	}
-	_, secret, err := p.people.CreateKey(r.Context(), v.Caller(), f.Name, o)
-	if f.Wrong = web.WrongFields(err); f.Wrong != nil {
-		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
-	}
+	form, err := web.ReadForm(w, r, web.MaxForm)
 	if err != nil {
 		return err
 	}
-	return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret, Form: newKeyForm()})
+	if len(form.Values["scopes"]) == 0 { // boxes cannot leave out the list, which would have the default
+		form.Set("scopes", "none")
+	}
+	if again, err := p.web.Submitted(r.Context(), v, form.Get("once")); err != nil {
+		return err
+	} else if again {
+		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true})
+	}
+	r.SetPathValue("id", v.User)
+	made, _, err := p.web.Operations.Do(r, v.Caller(), "createKey", form)
+	if err != nil {
+		return form.Refused(err, func(status int) error {
+			return p.showSettings(w, r, v, status, &settingsView{Page: "keys", Form: form})
+		})
+	}
+	secret := made.(client.CreatedKey).Secret //nolint:forcetypeassert // its answer
+	return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret})
 }
 
-// revokeKey is POST /settings/keys/{id}/revoke.
+// revokeKey is POST /settings/keys/{key}/revoke.
 func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if err := p.people.RevokeKey(r.Context(), v.Caller(), r.PathValue("id"), ""); err != nil {
+	r.SetPathValue("id", v.User)
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey"); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, settingsPath("keys"))
@@ -256,7 +228,8 @@ func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
 	if id == "all" {
-		if _, _, err := p.people.EndSessions(r.Context(), v.Caller(), v.User, "", service.Repeat{}); err != nil {
+		r.SetPathValue("id", v.User)
+		if _, _, err := p.web.Operations.Do(r, v.Caller(), "endSessions", &web.Form{}); err != nil {
 			return err
 		}
 		return web.SeeOther(w, r, "/login")
@@ -309,65 +282,54 @@ var limitWords = map[models.Limit]string{
 	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
 }
 
-// defaultsForm has the fields of the defaults of a user's batches, as they were typed.
-type defaultsForm struct {
-	TimeZone, From, To, Weekdays string
-	Strict                       bool
-	Wrong                        map[string]string // mistakes by field
+// defaults are the fields of the form of the defaults of a user's batches.
+type defaults struct {
+	intake.Times
+	client.Reason
 }
 
+// weekdays are the days of a window.
+var weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+
 // defaultsNow returns the form with the defaults that are in effect.
-func (p *Pages) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
+func (p *Pages) defaultsNow(ctx context.Context, who service.Caller) (*web.Form, error) {
 	v, err := p.people.Defaults(ctx, who, who.User)
-	f.TimeZone = v.Zone
-	if w := intake.WindowOf(v.Window); w != nil {
-		f.From, f.To, f.Weekdays, f.Strict = w.From, w.To, strings.Join(w.Weekdays, ", "), w.Strict
-		f.TimeZone = cmp.Or(f.TimeZone, w.Zone)
+	times := intake.Times{TimeZone: v.Zone, Window: intake.WindowOf(v.Window)}
+	if times.TimeZone == "" && times.Window != nil {
+		times.TimeZone = times.Window.Zone
 	}
-	return f, err
+	return web.NewForm(operation.FormOf(&times)), err
 }
 
 // setDefaults is POST /settings/times.
 func (p *Pages) setDefaults(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, _ := web.Answered(w, r)
-	f := defaultsForm{
-		TimeZone: strings.TrimSpace(r.PostFormValue("time_zone")),
-		From:     strings.TrimSpace(r.PostFormValue("from")),
-		To:       strings.TrimSpace(r.PostFormValue("until")),
-		Weekdays: strings.TrimSpace(r.PostFormValue("weekdays")),
-		Strict:   r.PostFormValue("strict") != "",
-	}
-	times := intake.Times{TimeZone: f.TimeZone}
-	if f.From != "" || f.To != "" {
-		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
-		times.Window = &intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict}
-	}
-	_, err := p.people.SetDefaults(r.Context(), v.Caller(), v.User, times, why)
-	if f.Wrong = web.WrongFields(err); f.Wrong != nil {
-		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "times", Times: f})
-	}
+	form, err := web.ReadForm(w, r, web.MaxForm)
 	if err != nil {
 		return err
+	}
+	var to defaults
+	if err = form.Read(&to); err == nil {
+		_, err = p.people.SetDefaults(r.Context(), v.Caller(), v.User, to.Times, to.Why)
+	}
+	if err != nil {
+		return form.Refused(err, func(status int) error {
+			return p.showSettings(w, r, v, status, &settingsView{Page: "times", Form: form})
+		})
 	}
 	return web.SeeOther(w, r, settingsPath("times"))
 }
 
-// LimitRow is one limit, and its field in the form.
+// LimitRow is one limit.
 type LimitRow struct {
 	client.LimitUse
 	Words string
-	Text  string // in the form: empty if it is not set
 }
 
 // LimitRows returns the limits with their words.
 func LimitRows(v *client.Limits) []LimitRow {
-	var out []LimitRow
-	for _, l := range v.Limits {
-		row := LimitRow{LimitUse: l, Words: limitWords[models.Limit(l.Limit)]}
-		if l.Set {
-			row.Text = strconv.FormatInt(l.Value, 10)
-		}
-		out = append(out, row)
+	out := make([]LimitRow, len(v.Limits))
+	for i, l := range v.Limits {
+		out[i] = LimitRow{LimitUse: l, Words: limitWords[models.Limit(l.Limit)]}
 	}
 	return out
 }

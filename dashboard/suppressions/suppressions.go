@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"html/template"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -62,10 +63,9 @@ type suppressionsView struct {
 	Total    int       // entries of the list, if there are Tabs
 	Export   string    // URL of the list as a file
 
-	New           client.NewSuppression // as it was entered
-	Wrong         map[string]string
-	Problem, Done string
-	Left          []string // rows of a file that were left out, with their mistakes
+	Form *web.Form
+	Done string
+	Left []string // rows of a file that were left out, with their mistakes
 }
 
 // everyonesList names the list for the mail of all users in addresses of the page. It is no list of mail, so that the
@@ -91,7 +91,7 @@ func suppressionsAt(list url.Values, did string) string {
 
 // suppressions is GET /suppressions.
 func (p *Pages) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	view := &suppressionsView{New: client.NewSuppression{Reason: string(models.Manual)}}
+	view := &suppressionsView{Form: web.NewForm(url.Values{"reason": {string(models.Manual)}})}
 	switch r.URL.Query().Get("did") {
 	case "added":
 		view.Done = "The address was added. No call to a provider contains it any more."
@@ -248,45 +248,41 @@ func (p *Pages) exportSuppressions(w http.ResponseWriter, r *http.Request, v *we
 
 // addSuppression is POST /suppressions: an address, or a file of them.
 func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
-	view := &suppressionsView{Wrong: map[string]string{}}
 	who, of := suppressionListOf(r, v)
-	if file, _, err := r.FormFile("file"); err == nil {
+	form, err := web.ReadForm(w, r, web.MaxContent)
+	if err != nil {
+		return err
+	}
+	view := &suppressionsView{Form: form}
+	file, _, err := r.FormFile("file")
+	if err != nil {
+		_, _, err = p.web.Operations.Do(r, who, "addSuppression", form)
+	} else {
 		defer func() { _ = file.Close() }()
-		done, err := p.lists.Import(r.Context(), who, file, models.FromImport)
-		if err != nil {
-			return p.refusedSuppression(w, r, v, view, err)
-		}
-		view.Done = web.Num(done.Rows) + " " + web.Plural(int64(done.Rows), "row", "rows") + " read, " +
-			web.Num(done.Added) + " added, " + web.Num(done.Rejected) + " left out because of mistakes."
-		for _, e := range done.Errors {
-			view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
-		}
-		return p.showSuppressions(w, r, v, http.StatusOK, view)
+		err = p.importFile(r, who, file, view)
 	}
-	view.New = client.NewSuppression{
-		Email: strings.TrimSpace(r.PostFormValue("email")), Reason: r.PostFormValue("reason"),
-		Category: strings.TrimSpace(r.PostFormValue("category")), Why: strings.TrimSpace(r.PostFormValue("why")),
-	}
-	if _, _, err := p.lists.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
-		return p.refusedSuppression(w, r, v, view, err)
+	show := func(status int) error { return p.showSuppressions(w, r, v, status, view) }
+	switch {
+	case err != nil:
+		return form.Refused(err, show)
+	case view.Done != "":
+		return show(http.StatusOK)
 	}
 	return web.SeeOther(w, r, suppressionsAt(of, "added"))
 }
 
-// refusedSuppression shows the form again, with the mistakes beside its fields.
-func (p *Pages) refusedSuppression(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, view *suppressionsView, err error,
-) error {
-	refused := web.Refused(err)
-	if refused == nil {
+// importFile adds the rows of a file, and says what it did.
+func (p *Pages) importFile(r *http.Request, who service.Caller, file io.Reader, view *suppressionsView) error {
+	done, err := p.lists.Import(r.Context(), who, file, models.FromImport)
+	if err != nil {
 		return err
 	}
-	view.Problem = refused.Detail
-	for _, f := range refused.Fields {
-		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = web.Sentence(f.Detail)
+	view.Done = web.Num(done.Rows) + " " + web.Plural(int64(done.Rows), "row", "rows") + " read, " +
+		web.Num(done.Added) + " added, " + web.Num(done.Rejected) + " left out because of mistakes."
+	for _, e := range done.Errors {
+		view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
 	}
-	return p.showSuppressions(w, r, v, refused.Kind.Status(), view)
+	return nil
 }
 
 // askSuppression is GET /suppressions/{email}/remove.
@@ -302,10 +298,8 @@ func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 
 // removeSuppression is POST /suppressions/{email}/remove.
 func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, _ := web.Answered(w, r) // a repeat changes nothing
 	who, of := suppressionListOf(r, v)
-	_, err := p.lists.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
-	if err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, who, "removeSuppressions"); err != nil {
 		return err
 	}
 	return web.SeeOther(w, r, suppressionsAt(of, "removed"))
@@ -314,16 +308,15 @@ func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web
 // suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
 // confirmed.
 func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	why, repeat := web.Answered(w, r)
-	ids, err := web.SelectedIDs(r)
+	form, ids, err := web.ReadSelected(w, r)
 	if err != nil {
 		return err
 	}
-	if repeat.Key != "" { // a repeat changes nothing
-		if err := p.lists.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
+	if form.Repeat(r).Key != "" { // a repeat changes nothing
+		if err := p.lists.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, form.Text("why")); err != nil {
 			return err
 		}
-		return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
+		return web.SeeOther(w, r, web.LocalPath(form.Get("back")))
 	}
 	if len(ids) == 0 {
 		return service.Fail(service.Conflict, "nothing_selected", "Select messages first.")
@@ -337,7 +330,7 @@ func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.
 		Title: "Suppress the " + web.Plural(n, "recipient", "recipients") + " of " + web.Messages(n) + "?",
 		Do:    "Suppress",
 		Back:  web.BackFrom(r),
-		IDs:   r.PostForm["id"],
+		IDs:   form.Values["id"],
 		Text: []string{
 			"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
 				"queued fail. The page Suppressions lists them, and takes them off again.",

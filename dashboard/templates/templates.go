@@ -2,7 +2,6 @@
 package templates
 
 import (
-	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -42,14 +43,15 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
+	then := p.web.Operations.Then
 	return web.Routes{Users: map[string]web.Handler{
 		"GET /templates":                 p.list,
 		"GET /templates/{name}":          p.template,
 		"POST /templates/{name}":         p.saveTemplate,
 		"POST /templates/{name}/preview": p.previewTemplate,
 		"POST /templates/{name}/values":  p.showValues,
-		"POST /templates/{name}/publish": p.publishTemplate,
-		"POST /templates/{name}/archive": p.archiveTemplate,
+		"POST /templates/{name}/publish": then("publishTemplate", "/templates/{name}?done=published"),
+		"POST /templates/{name}/archive": then("archiveTemplate", "/templates/{name}?done=archived"),
 	}}
 }
 
@@ -88,30 +90,26 @@ func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	return p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
 }
 
-// templateView is the form of a template as it was entered, its errors, and its versions.
+// templateView is the form of a template, and its versions.
 type templateView struct {
-	Name, Subject, HTML, Text, Sender, Category string
-	Defaults, Schema                            string // JSON
-	Languages                                   []languageTab
-	Shown                                       string // language of the tab that is open; "": the default
-	NewLanguage                                 string
-	AllowRaw                                    bool
-	To, Vars, Language                          string // of the preview; Vars: what Values has not, as JSON
-	Values                                      []sampleValue
-	Version                                     int // which the form began with; 0: a new template
-	Info                                        *client.TemplateInfo
-	Versions                                    []client.TemplateVersion
-	Changes                                     []change // between Version and Against
-	Against                                     int
-	Wrong                                       map[string]string
-	Problem, Done                               string
-	Uses                                        mail.TemplateUses
+	Name     string
+	Form     *web.Form
+	Shown    string // language of the tab that is open; "": the default
+	Values   []sampleValue
+	Version  int // which the form began with; 0: a new template
+	Info     *client.TemplateInfo
+	Versions []client.TemplateVersion
+	Changes  []change // between Version and Against
+	Against  int
+	Done     string
+	Uses     mail.TemplateUses
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
 func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
-	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
+	view := &templateView{Name: name, Done: r.URL.Query().Get("done")}
+	view.Form = web.NewForm(url.Values{"to": {sampleAddress}})
 	view.Values = []sampleValue{{"name", "Ann"}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
 	t, err := p.service.Templates.Get(r.Context(), v.User, name, number)
@@ -121,7 +119,8 @@ func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	case err != nil:
 		return err
 	}
-	view.fill(&t)
+	view.Version = t.Version
+	maps.Copy(view.Form.Values, operation.FormOf(&t.TemplateSource))
 	if code := r.URL.Query().Get("language"); view.has(code) {
 		view.Shown = code
 	}
@@ -135,39 +134,12 @@ func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	return p.showTemplate(w, r, v, http.StatusOK, view)
 }
 
-// fill fills the form with a version.
-func (t *templateView) fill(v *client.Template) {
-	s := &v.TemplateSource
-	t.Version, t.Subject, t.HTML, t.Text = v.Version, s.Subject, s.HTML, s.Text
-	t.Sender, t.Category, t.AllowRaw = s.Sender, s.Category, s.AllowRaw
-	t.Defaults, t.Schema = indented(s.Defaults, len(s.Defaults)), indented(s.Schema, len(s.Schema))
-	t.Languages = languageTabs(s.Languages)
-}
-
-// indented returns a value as JSON for people; "" if n is 0.
-func indented(v any, n int) string {
-	if n == 0 {
-		return ""
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	_ = e.Encode(v) // it was decoded from JSON
-	return strings.TrimSpace(b.String())
-}
-
 // textOfSource returns a version as text, to compare it with others.
 func textOfSource(s *client.TemplateSource) string {
 	var b strings.Builder
-	for _, part := range []struct{ name, text string }{
-		{"subject", s.Subject}, {"html", s.HTML}, {"text", s.Text}, {"sender", s.Sender}, {"category", s.Category},
-		{"defaults", indented(s.Defaults, len(s.Defaults))}, {"schema", indented(s.Schema, len(s.Schema))},
-		{"languages", indented(s.Languages, len(s.Languages))}, {"allow_raw", strconv.FormatBool(s.AllowRaw)},
-	} {
-		if part.text != "" && part.text != "false" {
-			b.WriteString(part.name + ":\n" + part.text + "\n")
-		}
+	parts := operation.FormOf(s)
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		b.WriteString(name + ":\n" + parts.Get(name) + "\n")
 	}
 	return b.String()
 }
@@ -191,50 +163,36 @@ func (p *Pages) showTemplate(
 	return p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
 }
 
-// readTemplate reads the form, and reports mistakes in the fields that are JSON.
-func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, client.TemplateSource, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
-	if err := r.ParseForm(); err != nil {
-		return nil, client.TemplateSource{}, web.BadForm(err)
+// ownFields are the fields of the form that are not of the template: those of the preview, and what is shown.
+var ownFields = []string{"do", "shown", "new_language", "to", "vars", "language", "variable", "value"}
+
+// readTemplate reads the form.
+func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, error) {
+	form, err := web.ReadForm(w, r, web.MaxContent, ownFields...)
+	t := &templateView{Name: r.PathValue("name"), Form: form, Shown: form.Get("shown")}
+	for i, value := range form.Values["value"][:min(len(form.Values["value"]), len(form.Values["variable"]))] {
+		t.Values = append(t.Values, sampleValue{form.Values["variable"][i], web.Lines(value)})
 	}
-	f := func(name string) string { return web.Lines(r.PostFormValue(name)) }
-	t := &templateView{
-		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
-		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"),
-		AllowRaw: r.PostFormValue("allow_raw") != "",
-		To:       f("to"), Vars: f("vars"), Language: f("language"),
-		Wrong: map[string]string{},
-	}
-	for i, value := range r.PostForm["value"][:min(len(r.PostForm["value"]), len(r.PostForm["variable"]))] {
-		t.Values = append(t.Values, sampleValue{r.PostForm["variable"][i], web.Lines(value)})
-	}
-	t.readLanguages(r.PostForm)
-	src := t.source()
-	for name, field := range map[string]any{"defaults": &src.Defaults, "schema": &src.Schema} {
-		if text := strings.TrimSpace(f(name)); text != "" && json.Unmarshal([]byte(text), field) != nil {
-			t.Wrong[name] = "Enter a JSON object, or leave it empty."
-		}
-	}
-	return t, src, nil
+	return t, err
 }
 
-// source returns what the fields that are not JSON say.
-func (t *templateView) source() client.TemplateSource {
-	return client.TemplateSource{
-		TemplateContent: client.TemplateContent{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
-		Sender:          t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
-		Languages: languagesOf(t.Languages),
-	}
+// source returns the template of the form, and the mistakes in fields that are not what they must be.
+func (t *templateView) source() (client.TemplateSource, error) {
+	var in client.NewTemplateVersion
+	err := t.Form.Read(&in)
+	return in.TemplateSource, err
 }
+
+// sampleAddress is the recipient of a preview for whom no other is entered.
+const sampleAddress = "ann@example.com"
 
 // sampleValue is the value of a variable in the preview.
 type sampleValue struct{ Name, Value string }
 
 // askValues asks for a value of each variable that the template shows, and keeps those that were entered.
 func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
-	source := t.source()
-	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
-	to := models.Recipient{Email: "ann@example.com", Vars: WithExample(nil, t.Category, p.web.PublicURL())}
+	source, _ := t.source() // a mistake is reported elsewhere
+	to := models.Recipient{Email: sampleAddress, Vars: WithExample(nil, source.Category, p.web.PublicURL())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
 	_, missing, err := p.service.Templates.Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
@@ -254,7 +212,7 @@ func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 
 // showValues is POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
 func (p *Pages) showValues(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	t, _, err := readTemplate(w, r)
+	t, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
@@ -264,19 +222,18 @@ func (p *Pages) showValues(w http.ResponseWriter, r *http.Request, v *web.Visito
 
 // recipient returns the recipient of the preview, with the names of the variables that are
 // JSON.
-func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
-	vars, isJSON, err := JSONVars(t.Vars)
+func (t *templateView) recipient() (r models.Recipient, isJSON []string, err error) {
+	vars, isJSON, err := JSONVars(t.Form.Get("vars"))
+	var f problem.Form
 	if err != nil {
-		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
+		f.Wrong("/vars", "wrong_type", "vars must be an object.")
 	}
 	for _, value := range t.Values {
 		if _, ok := vars[value.Name]; !ok && value.Value != "" {
 			vars[value.Name] = value.Value
 		}
 	}
-	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: vars}
-	r.Name = r.Vars["name"]
-	return r, isJSON
+	return models.Recipient{Email: t.Form.Text("to"), Name: vars["name"], Vars: vars}, isJSON, f.Err()
 }
 
 // JSONVars returns the variables of a JSON object, and the names of those whose value is JSON and
@@ -300,34 +257,34 @@ func JSONVars(text string) (vars map[string]string, isJSON []string, err error) 
 // saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
 // to one address if that button was pressed.
 func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	t, src, err := readTemplate(w, r)
+	t, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
-	do := r.PostFormValue("do")
-	person, isJSON := t.recipient()
-	if done := t.changeLanguages(do); done || len(t.Wrong) > 0 {
-		status := http.StatusOK
-		if len(t.Wrong) > 0 {
-			status = http.StatusUnprocessableEntity
-		}
-		return p.showTemplate(w, r, v, status, t)
+	do := t.Form.Get("do")
+	if done, err := t.changeLanguages(do); done || err != nil {
+		return p.orRefused(w, r, v, t, err)
 	}
-	in := client.NewTemplateVersion{TemplateSource: src, Publish: do == "publish"}
-	saved, err := p.service.Templates.AddVersion(r.Context(), v.User, t.Name, &in)
+	person, isJSON, err := t.recipient()
+	if err != nil {
+		return p.orRefused(w, r, v, t, err)
+	}
+	out, _, err := p.web.Operations.Do(r, v.Caller(), "addTemplateVersion", t.Form)
 	if e := web.Refused(err); e != nil && e.Kind == service.NotFound {
-		saved, err = p.service.Templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
+		t.Form.Set("name", t.Name)
+		out, _, err = p.web.Operations.Do(r, v.Caller(), "createTemplate", t.Form)
 	}
-	if err == nil && do == "test" {
+	if err != nil {
+		return p.orRefused(w, r, v, t, err)
+	}
+	saved := out.(client.Template) //nolint:forcetypeassert // the answer of both
+	done := "saved"
+	switch {
+	case do == "test":
 		return p.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
 			Email: person.Email, Name: person.Name, Vars: person.Vars, JSON: isJSON,
 		})
-	}
-	if err != nil {
-		return p.refusedTemplate(w, r, v, t, err)
-	}
-	done := "saved"
-	if do == "publish" {
+	case t.Form.Get("publish") != "":
 		done = "published"
 	}
 	to := url.Values{"version": {strconv.Itoa(saved.Version)}, "done": {done}}
@@ -337,28 +294,22 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 	return web.SeeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
 }
 
-// refusedTemplate shows the form with what is wrong.
-func (p *Pages) refusedTemplate(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, err error,
-) error {
-	e := web.Refused(err)
-	if e == nil {
-		return err
-	}
-	t.Problem = e.Detail
-	for _, f := range e.Fields {
-		field, part, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
-		if field == "languages" && part != "" {
-			t.wrongLanguage(part, &f)
-			continue
+// orRefused shows the form, with the mistakes that an error lists if there is one, and opens the tab of the first
+// language that has one.
+func (p *Pages) orRefused(w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, err error) error {
+	show := func(status int) error {
+		for _, code := range t.Languages() {
+			if t.Form.Mistaken("languages/" + code) {
+				t.Shown = code
+				break
+			}
 		}
-		if field == "template" || field == "from" || field == "name" {
-			t.Problem += " " + web.Sentence(f.Detail)
-			continue
-		}
-		t.Wrong[field] = strings.TrimSpace(t.Wrong[field] + " " + web.Sentence(f.Detail))
+		return p.showTemplate(w, r, v, status, t)
 	}
-	return p.showTemplate(w, r, v, e.Kind.Status(), t)
+	if err == nil {
+		return show(http.StatusOK)
+	}
+	return t.Form.Refused(err, show)
 }
 
 // testTemplate sends a version to one address, as a batch does.
@@ -373,7 +324,7 @@ func (p *Pages) testTemplate(
 	}
 	a, _, err := p.service.Accept(r.Context(), v.Caller(), in, service.Repeat{})
 	if err != nil {
-		return p.refusedTemplate(w, r, v, t, err)
+		return p.orRefused(w, r, v, t, err)
 	}
 	return web.SeeOther(w, r, "/batches/"+a.ID.String())
 }
@@ -441,17 +392,21 @@ func (p *Pages) FillSample(
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
 // gets it, for the sandboxed frame beside the form.
 func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	t, src, err := readTemplate(w, r)
+	t, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
-	to, isJSON := t.recipient()
-	to.Vars = WithExample(to.Vars, t.Category, p.web.PublicURL())
+	to, isJSON, wrongVars := t.recipient()
+	src, wrongSource := t.source()
 	var wrong []string
-	for name, text := range t.Wrong {
-		wrong = append(wrong, name+": "+text)
+	for _, err := range []error{wrongVars, wrongSource} {
+		if e := web.Refused(err); e != nil {
+			for _, f := range e.Fields {
+				wrong = append(wrong, f.Detail)
+			}
+		}
 	}
-	slices.Sort(wrong)
+	to.Vars = WithExample(to.Vars, src.Category, p.web.PublicURL())
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: src, To: to, JSON: isJSON}
 	filled, more, hints, err := p.FillSample(r, v, sample)
 	if err != nil {
@@ -460,23 +415,6 @@ func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 	view := Filled{Headers: filled.Headers, Wrong: append(wrong, more...), Hints: hints, Text: filled.Text}
 	view.HTML = template.HTML(filled.HTML) //nolint:gosec // web.PreviewPolicy keeps it from running
 	return view.Write(w)
-}
-
-// publishTemplate is POST /templates/{name}/publish.
-func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
-	if _, err := p.service.Templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
-}
-
-// archiveTemplate is POST /templates/{name}/archive.
-func (p *Pages) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, err := p.service.Templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
 }
 
 // change is a line of a comparison: "+" is new, "-" is gone, "" is the same.

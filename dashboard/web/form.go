@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // MaxContent is the size limit in bytes of a form with the content of a message or a list, without attachments.
@@ -46,16 +49,180 @@ func LocalPath(to string) string {
 	return to
 }
 
-// SelectedIDs returns the IDs of a form that was read.
-func SelectedIDs(r *http.Request) (ids []models.ID, err error) {
-	for _, text := range r.PostForm["id"] {
+// Form is what a visitor entered, with the mistakes in it.
+type Form struct {
+	url.Values
+	Problem string // that is not about fields
+
+	own   []string // fields that are not of an operation
+	wrong []service.FieldError
+}
+
+// NewForm returns a form that has values and no mistakes.
+func NewForm(values url.Values) *Form { return &Form{Values: values} }
+
+// ReadForm reads a form of at most so many bytes. own are the fields that are not of an operation.
+func ReadForm(w http.ResponseWriter, r *http.Request, most int64, own ...string) (*Form, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, most)
+	err := r.ParseForm()
+	if err != nil {
+		err = BadForm(err)
+	}
+	return &Form{Values: r.PostForm, own: append(own, "once")}, err
+}
+
+// BadForm is the error for a form that cannot be parsed.
+func BadForm(err error) error {
+	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
+}
+
+// Own adds fields that are not of an operation.
+func (f *Form) Own(names ...string) { f.own = append(f.own, names...) }
+
+// Text returns a field without space around it.
+func (f *Form) Text(name string) string { return strings.TrimSpace(f.Get(name)) }
+
+// Has reports whether a list has a word, or a switch is on.
+func (f *Form) Has(name, word string) bool {
+	return slices.Contains(operation.Words(f.Values[name]...), word)
+}
+
+// Read decodes the form into the JSON object that v points to: see operation.ReadForm.
+func (f *Form) Read(v any) error { return operation.ReadForm(v, f.Values, f.own...) }
+
+// Repeat identifies the form, if its page had a field once: a second press changes nothing.
+func (f *Form) Repeat(r *http.Request) (out service.Repeat) {
+	if once := f.Get("once"); len(once) == SecretLength {
+		out = service.Repeat{Route: "POST " + r.URL.Path, Hash: HashOf(f.Encode())}
+		out.Key = once + out.Hash
+	}
+	return out
+}
+
+// Refused keeps the mistakes that an error lists, and shows them. It returns the error if it is none for users.
+func (f *Form) Refused(err error, show func(status int) error) error {
+	e := Refused(err)
+	if e == nil {
+		return err
+	}
+	if f.wrong = e.Fields; len(e.Fields) == 0 {
+		f.Problem = e.Detail
+	}
+	return show(e.Kind.Status())
+}
+
+// pointed writes the pointer of a mistake as the name of a field.
+var pointed = strings.NewReplacer("~1", "/", "~0", "~")
+
+// at reports whether a mistake is in a field or in what is below it. Every mistake is in the field "".
+func at(name string, m *service.FieldError) bool {
+	in := pointed.Replace(strings.TrimPrefix(m.Pointer, "/"))
+	return name == "" || in == name || strings.HasPrefix(in, name+"/")
+}
+
+// Mistaken reports whether a field, or one below it, has a mistake.
+func (f *Form) Mistaken(name string) bool {
+	return slices.ContainsFunc(f.wrong, func(m service.FieldError) bool { return at(name, &m) })
+}
+
+// Wrong returns the mistakes in a field and below it, once, for the place beside its input.
+func (f *Form) Wrong(name string) string {
+	var texts []string
+	f.wrong = slices.DeleteFunc(slices.Clone(f.wrong), func(m service.FieldError) bool {
+		here := at(name, &m)
+		if here && !slices.Contains(texts, m.Detail) {
+			texts = append(texts, m.Detail)
+		}
+		return here
+	})
+	return strings.Join(texts, " ")
+}
+
+// Rest returns the mistakes that stand beside no field: a page asks for them after it has asked for all fields.
+func (f *Form) Rest() string { return strings.TrimSpace(f.Problem + " " + f.Wrong("")) }
+
+// Beyond reports whether fields other than some are filled or have mistakes, so that the page must show them.
+func (f *Form) Beyond(names ...string) bool {
+	for name, texts := range f.Values {
+		if !slices.Contains(append(f.own, names...), name) && strings.Join(texts, "") != "" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(f.wrong, func(m service.FieldError) bool {
+		return !slices.Contains(names, strings.TrimPrefix(m.Pointer, "/"))
+	})
+}
+
+// Operations are the calls of the API by their names, which forms carry out, too.
+type Operations map[string]*operation.Operation
+
+// NewOperations returns operations by their names.
+func NewOperations(list []operation.Operation) Operations {
+	out := Operations{}
+	for i := range list {
+		out[list[i].Name] = &list[i]
+	}
+	return out
+}
+
+// Do carries out an operation with what a form and the parts of the path say.
+func (os Operations) Do(
+	r *http.Request, who service.Caller, name string, form *Form,
+) (out any, replayed bool, err error) {
+	o := os[name]
+	if o == nil {
+		return nil, false, ErrNoPage
+	}
+	in := o.New()
+	if err := o.ReadForm(in, form.Values, r.PathValue, form.own...); err != nil {
+		return nil, false, err
+	}
+	var repeat service.Repeat
+	if o.Repeats() {
+		repeat = form.Repeat(r)
+	}
+	return o.Run(r.Context(), who, in, repeat)
+}
+
+// Command reads a form and carries out an operation. The form is there whatever the error is.
+func (os Operations) Command(
+	w http.ResponseWriter, r *http.Request, who service.Caller, name string, own ...string,
+) (out any, form *Form, err error) {
+	if form, err = ReadForm(w, r, MaxForm, own...); err == nil {
+		out, _, err = os.Do(r, who, name, form)
+	}
+	return out, form, err
+}
+
+// braces are the parts of a path in the address of a page.
+var braces = regexp.MustCompile(`\{\w+\}`)
+
+// Then returns the handler of a form that carries out an operation, and leads to a page. The address of the page may
+// have parts of the form's path, like {id}.
+func (os Operations) Then(name, page string) Handler {
+	return func(w http.ResponseWriter, r *http.Request, v *Visitor) error {
+		if _, _, err := os.Command(w, r, v.Caller(), name); err != nil {
+			return err
+		}
+		return SeeOther(w, r, braces.ReplaceAllStringFunc(page, func(part string) string {
+			return url.PathEscape(r.PathValue(strings.Trim(part, "{}")))
+		}))
+	}
+}
+
+// ReadSelected reads a form about selected messages or batches, and their IDs.
+func ReadSelected(w http.ResponseWriter, r *http.Request) (form *Form, ids []models.ID, err error) {
+	if form, err = ReadForm(w, r, MaxForm); err != nil {
+		return nil, nil, err
+	}
+	for _, text := range form.Values["id"] {
 		id, err := models.ParseID(text)
 		if err != nil {
-			return nil, ErrNoPage
+			return nil, nil, ErrNoPage
 		}
 		ids = append(ids, id)
 	}
-	return ids, nil
+	return form, ids, nil
 }
 
 // BackFrom returns the page of this site that a form was sent from.
@@ -89,39 +256,10 @@ func Refused(err error) *service.Error {
 	return nil
 }
 
-// WrongFields maps the fields of a form to the mistakes in them; nil: err is not about fields. The field is the first part
-// of a mistake's pointer.
-func WrongFields(err error) map[string]string {
-	e, ok := errors.AsType[*service.Error](err)
-	if !ok || len(e.Fields) == 0 {
-		return nil
-	}
-	out := map[string]string{}
-	for _, f := range e.Fields {
-		field, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
-		if out[field] == "" {
-			out[field] = f.Detail
-		} else if !strings.Contains(out[field], f.Detail) {
-			out[field] += " " + f.Detail
-		}
-	}
-	return out
-}
-
-// BadForm is the error for a form that cannot be parsed.
-func BadForm(err error) error {
-	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
-}
-
 // Lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
 // idempotent.
 func Lines(s string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// Words returns the words of a text that are separated by spaces and commas.
-func Words(text string) []string {
-	return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
 }
 
 // maxKept is the size in bytes of the largest form that is kept when the session has ended, and keptBytes that of all
@@ -237,17 +375,6 @@ func (f *Frame) Ask(w http.ResponseWriter, r *http.Request, v *Visitor, active s
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write(ps["ask"]) // the browser may be gone
 	return nil
-}
-
-// Answered reads the form of a confirmation.
-func Answered(w http.ResponseWriter, r *http.Request) (why string, repeat service.Repeat) {
-	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
-	why = strings.TrimSpace(r.PostFormValue("why"))
-	repeat = service.Repeat{Route: "POST " + r.URL.Path, Hash: HashOf(why)}
-	if once := r.PostFormValue("once"); len(once) == SecretLength {
-		repeat.Key = once + repeat.Hash
-	}
-	return why, repeat
 }
 
 // Action is a button for a command that can be given now.

@@ -49,6 +49,7 @@ var funcs = template.FuncMap{
 	"initial":    initial,
 	"typeWords":  func(name string) string { return updates.Type(name).Words() },
 	"dict":       dict,
+	"list":       func(values ...string) []string { return values },
 	"lower":      strings.ToLower,
 	"join":       strings.Join,
 	"add":        func(a, b int) int { return a + b },

@@ -26,14 +26,15 @@ import (
 
 // Config has what a Frame needs.
 type Config struct {
-	Store     Store
-	People    *people.People
-	Limits    *people.Limits
-	Accounts  Accounts
-	Public    *url.URL // URL for browsers; cookies are Secure if its scheme is https
-	Providers *Providers
-	Templates []*Templates // of the rooms
-	Log       *slog.Logger
+	Store      Store
+	People     *people.People
+	Limits     *people.Limits
+	Accounts   Accounts
+	Public     *url.URL // URL for browsers; cookies are Secure if its scheme is https
+	Providers  *Providers
+	Templates  []*Templates // of the rooms
+	Operations Operations
+	Log        *slog.Logger
 }
 
 // Frame serves the pages of all rooms.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
@@ -108,9 +109,9 @@ func (s *Commands) DryRunBatch(
 
 // Reschedule names the times of a batch that are to be changed.
 type Reschedule struct {
-	Batch string       // ID
-	Times intake.Times // those that are named
-	Why   string
+	Batch        string // ID
+	intake.Times        // those that are named
+	client.Reason
 }
 
 // Reschedule changes the times of a batch that has not begun.

@@ -17,8 +17,8 @@ type Batch struct {
 	ReplyTo   []string          `json:"reply_to"  max:"10"`
 	OneText   bool              // ReplyTo was given as one text, and not as a list
 	Subject   string            `json:"subject"`
-	Text      string            `json:"text"`
-	HTML      string            `json:"html"`
+	Text      string            `json:"text"      lines:"any"`
+	HTML      string            `json:"html"      lines:"any"`
 	Body      string            `json:"body"`     // another name for HTML
 	Template  string            `json:"template"` // a name, or a name and a version like welcome@3
 	Language  string            `json:"language"`
@@ -50,10 +50,12 @@ type Times struct {
 
 // Window is a send window as a request gives it.
 type Window struct {
-	From, To, Zone string
-	Weekdays       []string
-	Strict         bool
-	None           bool // mail may leave at any time, whatever the default is
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+	Zone     string   `json:"time_zone"`
+	Weekdays []string `json:"weekdays"`
+	Strict   bool     `json:"strict"`
+	None     bool     // mail may leave at any time, whatever the default is
 }
 
 // Names of fields.

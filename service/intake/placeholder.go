@@ -10,6 +10,17 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
+// noValue says what to do about a placeholder that no recipient has a value for.
+func noValue(name string) string {
+	switch {
+	case name == models.UnsubscribeURL:
+		return "{{" + name + "}} has no value. Set a category: then each recipient gets a link."
+	case IsTimeColumn(name):
+		return "{{" + name + "}} is no placeholder: it says when a message is sent."
+	}
+	return "No recipient has a value for {{" + name + "}}; add it to vars, or as a column of a table."
+}
+
 // checkPlaceholders reports malformed placeholders, recipients that have no value for a
 // placeholder of the content, and values that the subject cannot contain. It takes time
 // linear in the request.
@@ -39,7 +50,7 @@ func (in *Intake) checkPlaceholders(batch *models.Batch) error {
 			if in.template != nil && !strings.HasPrefix(field[n], "headers") {
 				at = "/" + Template
 			}
-			m.NoValue(at, n)
+			m.Wrong(at, "unknown_placeholder", "%s", noValue(n))
 		case missingSome:
 			some = append(some, n)
 		case missingNone:

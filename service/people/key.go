@@ -12,7 +12,6 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
-	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -308,23 +307,14 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-// RevokeKeyOf revokes an API key of a user, given by ID or name. See RevokeKey.
-func (s *People) RevokeKeyOf(ctx context.Context, who caller.Caller, user, id, why string) error {
-	u, err := s.User(ctx, who, user)
+// RevokeKey revokes an API key of a user, given by ID or name: of the caller, or as an operator of anybody. Every process
+// refuses the key within a second. Revoking a revoked key changes nothing.
+func (s *People) RevokeKey(ctx context.Context, who caller.Caller, user, id, why string) error {
+	u, err := s.ownerOf(ctx, who, user, why)
 	if err != nil {
 		return err
 	}
-	who.By, who.User = who.Name(), u.ID
-	return s.RevokeKey(ctx, who, id, why)
-}
-
-// RevokeKey revokes an API key of the caller. Every process refuses the key within a
-// second. Revoking a revoked key changes nothing.
-func (s *People) RevokeKey(ctx context.Context, who caller.Caller, id, why string) error {
-	if err := audit.CheckWhy(why); err != nil {
-		return err
-	}
-	keys, err := s.Store.Keys(ctx, who.User)
+	keys, err := s.Store.Keys(ctx, u.ID)
 	if err != nil {
 		return problem.FromStore("list keys", err)
 	}
@@ -335,10 +325,10 @@ func (s *People) RevokeKey(ctx context.Context, who caller.Caller, id, why strin
 	if !keys[i].Revoked.IsZero() {
 		return nil
 	}
-	if err := s.Store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
+	if err := s.Store.RevokeKey(ctx, u.ID, id, time.Now().UTC()); err != nil {
 		return problem.FromStore("revoke key", err)
 	}
-	s.Audit.Record(ctx, who, &models.Command{Kind: models.RevokedKey, User: who.User, Subject: id, Why: why})
+	s.Audit.Record(ctx, who, &models.Command{Kind: models.RevokedKey, User: u.ID, Subject: id, Why: why})
 	return nil
 }
 

@@ -107,7 +107,7 @@ func userOperations(s *People) []operation.Operation {
 			Text: "No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID " +
 				"or the name of a user.",
 		}, func(ctx context.Context, who caller.Caller, in *keyRemoval) (operation.Nothing, error) {
-			return operation.Nothing{}, s.RevokeKeyOf(ctx, who, in.ID, in.Key, in.Why)
+			return operation.Nothing{}, s.RevokeKey(ctx, who, in.ID, in.Key, in.Why)
 		}),
 		operation.As[client.Defaults](operation.Reading(operation.Operation{
 			Name: "getDefaults", Route: "GET /v1/users/{id}/defaults", Tag: operation.TagControl,

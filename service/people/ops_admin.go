@@ -95,7 +95,7 @@ func addUser(ctx context.Context, s *People, who caller.Caller, in *client.NewUs
 
 // createKeyOf creates an API key of a user. An API key cannot give away more than it may itself.
 func createKeyOf(ctx context.Context, s *People, who caller.Caller, user string, in *client.NewKey) (client.CreatedKey, error) {
-	u, err := s.User(ctx, who, user)
+	u, err := s.ownerOf(ctx, who, user, "")
 	if err != nil {
 		return client.CreatedKey{}, err
 	}

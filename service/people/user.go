@@ -222,6 +222,14 @@ func (s *People) mayControl(ctx context.Context, who caller.Caller, user, why st
 	return audit.CheckWhy(why)
 }
 
+// ownerOf returns the user, given by ID or name, whose settings and keys the caller may change: see mayControl.
+func (s *People) ownerOf(ctx context.Context, who caller.Caller, user, why string) (models.User, error) {
+	if err := s.mayControl(ctx, who, user, why); err != nil {
+		return models.User{}, err
+	}
+	return s.Find(ctx, user)
+}
+
 // isSelf returns nil if name is the ID or the name of a caller who may send.
 func (s *People) isSelf(ctx context.Context, who caller.Caller, name string) error {
 	if name != who.User {
@@ -274,10 +282,7 @@ type Defaults struct {
 // Defaults returns the defaults of a user, given by ID or name. Callers may read their own; operators those of every
 // user.
 func (s *People) Defaults(ctx context.Context, who caller.Caller, user string) (Defaults, error) {
-	if err := s.mayControl(ctx, who, user, ""); err != nil {
-		return Defaults{}, err
-	}
-	u, err := s.Find(ctx, user)
+	u, err := s.ownerOf(ctx, who, user, "")
 	if err != nil {
 		return Defaults{}, err
 	}
@@ -293,10 +298,7 @@ func (s *People) Defaults(ctx context.Context, who caller.Caller, user string) (
 func (s *People) SetDefaults(
 	ctx context.Context, who caller.Caller, user string, times intake.Times, why string,
 ) (Defaults, error) {
-	if err := s.mayControl(ctx, who, user, why); err != nil {
-		return Defaults{}, err
-	}
-	u, err := s.Find(ctx, user)
+	u, err := s.ownerOf(ctx, who, user, why)
 	if err != nil {
 		return Defaults{}, err
 	}

@@ -76,9 +76,6 @@ type FieldError struct {
 	Pointer string `json:"pointer"`
 	Code    string `json:"code"`
 	Detail  string `json:"detail"`
-
-	// Missing is the name of a placeholder that no recipient has a value for, for pages that say it in other words.
-	Missing string `json:"-"`
 }
 
 // New returns an Error. If there are args, detail is a format for them.
@@ -171,14 +168,6 @@ func (m *Mistakes) add(f FieldError) {
 	if !m.Full() {
 		m.list = append(m.list, f)
 	}
-}
-
-// NoValue adds that no recipient has a value for a placeholder.
-func (m *Mistakes) NoValue(pointer, placeholder string) {
-	m.add(FieldError{
-		Pointer: pointer, Code: "unknown_placeholder", Missing: placeholder,
-		Detail: "No recipient has a value for {{" + placeholder + "}}; add it to vars.",
-	})
 }
 
 // Add adds the mistakes of another list, and replaces the beginning of their pointers.

@@ -110,7 +110,11 @@ func listOperations(s *Lists) []operation.Operation {
 		}, func(
 			ctx context.Context, who caller.Caller, in *suppressionCreation, r idempotency.Repeat,
 		) (client.Suppression, bool, error) {
-			return s.Suppress(ctx, who, in.Body, models.FromAPI, r)
+			from := models.FromAPI
+			if who.Key == "" && who.By == "" { // a session
+				from = models.FromPage
+			}
+			return s.Suppress(ctx, who, in.Body, from, r)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "getSuppressions", Route: "GET /v1/suppressions/{email}", Tag: tagSuppressions, Scope: models.ScopeRead,

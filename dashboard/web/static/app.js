@@ -307,7 +307,7 @@
       if (e.target.type === "file") return;
       preview(form, 400);
       if (!isMessage) {
-        if (["subject", "html", "text", "category", "language"].includes(e.target.id) || e.target.matches("[name=shown], [name^=language_]")) lookAgain(form, 600);
+        if (["subject", "html", "text", "category", "language"].includes(e.target.id) || e.target.matches("[name=shown], [name^='languages/']")) lookAgain(form, 600);
         return;
       }
       if (e.target.id === "to" || e.target.closest("#columns")) lookAgain(form, 400);

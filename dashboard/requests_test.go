@@ -1,0 +1,397 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
+)
+
+// carried is the route of a form that carries out operations.
+type carried struct {
+	on  string            // pages that have the form; empty: it has no fields, and needs what is not made here
+	ops map[string]string // by the last part of the form's path, or the value of the button do; "": any
+	own []string          // fields of the page
+}
+
+// one is the operation of a form that carries out only one.
+func one(name string) map[string]string { return map[string]string{"": name} }
+
+// carriedOut are the forms that carry out operations, by their routes. A page may have parts of what formRig makes.
+var carriedOut = map[string]carried{
+	"POST /settings/keys":              {on: "/settings/keys", ops: one("createKey")},
+	"POST /settings/keys/{key}/revoke": {on: "/settings/keys", ops: one("revokeKey")},
+	"POST /suppressions": {
+		on: "/suppressions", ops: one("addSuppression"), own: []string{"file"},
+	},
+	"POST /suppressions/{email}/remove": {
+		on: "/suppressions/ann@example.com/remove", ops: one("removeSuppressions"),
+	},
+	"POST /endpoints":                        {on: "/endpoints", ops: one("createEndpoint")},
+	"POST /installation/endpoints":           {on: "/installation/endpoints", ops: one("createEndpoint")},
+	"POST /endpoints/{id}/{do}":              {on: "/endpoints/ENDPOINT", ops: endpointForms},
+	"POST /installation/endpoints/{id}/{do}": {on: "/installation/endpoints/NOTICES", ops: endpointForms},
+	"POST /providers/{id}/{do}": {on: "/providers/sg/offline", ops: map[string]string{
+		"offline": "providerOffline", "drain": "providerDrain", "online": "providerOnline", "probe": "providerProbe",
+	}},
+	"POST /providers/{id}/suppressions/{list}/{email}/clear": {
+		on: "/providers/sg/suppressions/blocks/ann@example.com/clear", ops: one("clearProviderSuppression"),
+	},
+	"POST /operations/blocks":              {on: "/operations/blocks", ops: one("addBlock")},
+	"POST /operations/blocks/{id}/remove":  {on: "/operations/blocks", ops: one("removeBlock")},
+	"POST /operations/parked/{id}/requeue": {ops: one("requeueParked")},
+	"POST /operations/parked/{id}/discard": {ops: one("discardParked")},
+	"POST /operations/holds/lift":          {on: "/operations/holds/lift", ops: one("liftHolds")},
+	"POST /operations/users": {
+		on: "/operations/users /operations/users/ann", own: []string{"do", "page", "senders", "why"},
+		ops: map[string]string{
+			"senders": "setSenders", "pause": "pauseUser", "resume": "resumeUser", "open": "getUser",
+			"disable": "disableUser",
+		},
+	},
+	"POST /operations/users/{id}/limits": {on: "/operations/users/local/limits", ops: one("setUserLimits")},
+	"POST /operations/users/{id}/keys/{key}/limits": {
+		on: "/operations/users/local/keys/KEY/limits", ops: one("setKeyLimits"),
+	},
+	"POST /operations/users/{id}/keys/{key}/revoke": {
+		on: "/operations/keys /operations/users/local", ops: one("revokeKey"), own: []string{"page"},
+	},
+	"POST /batches/{id}/{do}": {on: "/batches/BATCH/stop", ops: map[string]string{
+		"stop": "stopBatch", "resume": "resumeBatch", "cancel": "cancelBatch", "try": "tryBatch", "retry": "retryBatch",
+		"release": "releaseBatch",
+	}},
+	"POST /logs/{id}/release": {on: "/logs/LOG/release", ops: one("releaseLog")},
+	"POST /templates/{name}": {
+		on: "/templates/welcome", ops: one("addTemplateVersion"),
+		own: []string{"do", "shown", "new_language", "to", "vars", "language", "variable", "value"},
+	},
+	"POST /templates/{name}/publish": {on: "/templates/welcome", ops: one("publishTemplate")},
+	"POST /templates/{name}/archive": {on: "/templates/welcome", ops: one("archiveTemplate")},
+}
+
+var endpointForms = map[string]string{
+	"test": "testEndpoint", "rotate": "rotateEndpoint", "remove": "removeEndpoint", "repeat": "replayEndpoint",
+	"enable": "enableEndpoint", "disable": "disableEndpoint", "replay": "replayEndpoint",
+}
+
+// notCarriedOut are the other forms, and why they carry out no operation.
+var notCarriedOut = map[string]string{
+	"POST /theme":        "the browser keeps it",
+	"POST /everyone":     "the browser keeps it",
+	"POST /login/link":   "there is no user yet",
+	"POST /login/github": "there is no user yet",
+	"POST /logout":       "it ends a session of a browser",
+	"POST /settings/account/sessions/{id}/end": "a session of a browser, or all by endSessions, without fields",
+	"POST /compose":                  "createBatch is a stream: the form is read into its struct",
+	"POST /compose/preview":          "the same fields",
+	"POST /compose/columns":          "the same fields",
+	"POST /compose/summary":          "the same fields",
+	"POST /drafts":                   "drafts belong to the pages",
+	"POST /drafts/{id}/delete":       "drafts belong to the pages",
+	"POST /templates/{name}/preview": "the fields of the template, whatever mistakes they have",
+	"POST /templates/{name}/values":  "the fields of the template, whatever mistakes they have",
+	"POST /settings/times":           "setDefaults is no entry of the table: the form is read into its struct",
+	"POST /batches/{id}/reschedule":  "rescheduleBatch is no entry of the table: the form is read into its struct",
+	"POST /selected/{do}":            "commands about many messages exist only on pages",
+	"POST /selected/suppress":        "commands about many messages exist only on pages",
+}
+
+// formRig returns a rig with what the pages of forms are about, and the names of that.
+func formRig(t *testing.T) (f *rig, b *browser, names *strings.Replacer) {
+	t.Helper()
+	f, app := endpointRig(t, http.StatusOK)
+	b = f.byLink(login.LocalUser())
+	who := service.Caller{User: "local", Operator: true}
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
+	key, _, err := f.service.People.CreateKey(t.Context(), who, "shop", models.KeyOptions{})
+	require.NoError(t, err)
+	settings := client.EndpointSettings{URL: app}
+	mine, err := f.service.Endpoints(who).Create(t.Context(), "local", &settings)
+	require.NoError(t, err)
+	notices, err := f.service.Endpoints(who).Create(t.Context(), "installation", &settings)
+	require.NoError(t, err)
+	source := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "Hi", Text: "Hello"}}
+	source.Languages = map[string]client.TemplateContent{"de": {Subject: "Hallo"}}
+	_, err = f.service.Templates.Create(t.Context(), "local",
+		&client.NewTemplate{Name: "welcome", NewTemplateVersion: client.NewTemplateVersion{TemplateSource: source}})
+	require.NoError(t, err)
+	_, _, err = f.service.Operate.AddBlock(t.Context(), who, models.Block{Domain: "example.org"}, "", service.Repeat{})
+	require.NoError(t, err)
+	f.listed("blocks", "ann@example.com")
+	later := map[string]string{"deliver_at": time.Now().Add(72 * time.Hour).UTC().Format(time.RFC3339)}
+	batch := f.batchOf("local", later, service.Recipient{Email: "ann@example.com"})
+	require.NoError(t, f.service.Operate.HoldOld(t.Context(), who, "restored"))
+	return f, b, strings.NewReplacer("ENDPOINT", mine.ID, "NOTICES", notices.ID, "KEY", key.ID,
+		"BATCH", batch.String(), "LOG", batch.Log(1).String())
+}
+
+// submission is what a button of a form sends.
+type submission struct {
+	to     string
+	fields url.Values
+}
+
+// submissions returns what the buttons of the forms of a page send that are sent to a route.
+func submissions(t *testing.T, page, of, route string) (out []submission) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	require.NoError(t, err)
+	to := regexp.MustCompile("^" + regexp.MustCompile(`\{\w+\}`).ReplaceAllString(route, `[^/]+`) + "$")
+	for form := range root.Descendants() {
+		if form.Data != "form" || attribute(form, "method") != "post" {
+			continue
+		}
+		all, buttons := url.Values{}, []*html.Node(nil)
+		for n := range form.Descendants() {
+			name := attribute(n, "name")
+			switch {
+			case n.Data == "button":
+				buttons = append(buttons, n)
+			case name != "" && slices.Contains([]string{"input", "select", "textarea"}, n.Data):
+				all[name] = append(all[name], attribute(n, "value"))
+			}
+		}
+		for _, button := range buttons {
+			s := submission{cmp.Or(attribute(button, "formaction"), attribute(form, "action"), of), maps.Clone(all)}
+			s.to, _, _ = strings.Cut(s.to, "?")
+			if name := attribute(button, "name"); name != "" {
+				s.fields.Set(name, attribute(button, "value"))
+			}
+			if to.MatchString(s.to) && attribute(button, "type") != "button" {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// fieldsOf returns the mistakes that an error lists.
+func fieldsOf(err error) []service.FieldError {
+	if e := web.Refused(err); e != nil {
+		return e.Fields
+	}
+	return nil
+}
+
+// TestFormsAreRequests: every field of a form that carries out an operation is one of its request, and every field
+// that a request must have is in the form. Every other form has its reason. What the buttons send is read, too.
+func TestFormsAreRequests(t *testing.T) {
+	t.Parallel()
+	f, b, names := formRig(t)
+	byName := map[string]operation.Operation{}
+	for _, o := range service.Operations(f.service) {
+		byName[o.Name] = o
+	}
+	var posts []string
+	for _, room := range f.board.rooms {
+		for _, routes := range []map[string]web.Handler{room.Open, room.Users, room.Operators} {
+			for route := range routes {
+				if strings.HasPrefix(route, "POST ") {
+					posts = append(posts, route)
+				}
+			}
+		}
+	}
+	known := slices.AppendSeq(slices.Collect(maps.Keys(carriedOut)), maps.Keys(notCarriedOut))
+	require.ElementsMatch(t, known, posts)
+	var all []submission
+	for route, c := range carriedOut {
+		found := []submission{{fields: url.Values{}}}[:1-min(1, len(c.on))]
+		for on := range strings.FieldsSeq(c.on) {
+			on = names.Replace(on)
+			page := b.get(on)
+			require.Equal(t, http.StatusOK, page.StatusCode, on)
+			here := submissions(t, page.text, on, strings.TrimPrefix(route, "POST "))
+			require.NotEmpty(t, here, "%s has no form for %s", on, route)
+			found = append(found, here...)
+		}
+		for _, s := range found {
+			name := cmp.Or(c.ops[s.fields.Get("do")], c.ops[path.Base(s.to)], c.ops[""])
+			o, ok := byName[name]
+			require.True(t, ok, "%s: there is no operation %q", route, name)
+			err := o.ReadForm(o.New(), s.fields, func(string) string { return "" }, append(c.own, "once")...)
+			require.NoError(t, err, "%s: %s: %+v", route, name, fieldsOf(err))
+			if s.fields.Has("file") {
+				continue // the file has the fields
+			}
+			if o.Body() != nil {
+				for _, field := range operation.Fields(o.Body()) {
+					require.True(t, s.fields.Has(field.Name) || !field.Required,
+						"%s: the form lacks %s, which %s must have", route, field.Name, name)
+				}
+			}
+			if s.to != "" {
+				all = append(all, s)
+			}
+		}
+	}
+	for _, s := range all { // the handlers name the same fields as their own
+		require.NotContains(t, b.post(s.to, s.fields).text, "There is no field with this name.", s.to)
+	}
+	require.Greater(t, len(all), 40)
+}
+
+// refusedBy returns the mistakes of a call of the API with a body.
+func (f *rig) refusedBy(name, body string, parts map[string]string) []service.FieldError {
+	f.Helper()
+	list := service.Operations(f.service)
+	o := &list[slices.IndexFunc(list, func(o operation.Operation) bool { return o.Name == name })]
+	in := o.New()
+	require.NoError(f, o.ReadForm(in, nil, func(name string) string { return parts[name] }))
+	require.NoError(f, json.Unmarshal([]byte(body), reflect.ValueOf(in).Elem().FieldByName("Body").Addr().Interface()))
+	_, _, err := o.Run(f.Context(), service.Caller{User: "local", Operator: true}, in, service.Repeat{})
+	return fieldsOf(err)
+}
+
+// entered returns what the inputs with a name have: those that are chosen, if they are boxes.
+func entered(t *testing.T, page, name string) (out []string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	require.NoError(t, err)
+	for n := range root.Descendants() {
+		checked := slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == "checked" })
+		switch {
+		case attribute(n, "name") != name || attribute(n, "type") == "checkbox" && !checked:
+		case n.Data == "textarea" && n.FirstChild != nil:
+			out = append(out, n.FirstChild.Data)
+		default:
+			out = append(out, attribute(n, "value"))
+		}
+	}
+	return out
+}
+
+// TestMistakesStandBesideFields: what a call of the API refuses, its form refuses with the same text, beside the field
+// to which the pointer leads. What was typed stays.
+func TestMistakesStandBesideFields(t *testing.T) {
+	t.Parallel()
+	f, b, names := formRig(t)
+	user, welcome := map[string]string{"id": "local"}, map[string]string{"name": "welcome"}
+	at := func(pointer, code string) service.FieldError { return service.FieldError{Pointer: pointer, Code: code} }
+	who := service.Caller{User: "local"}
+	times := func(times intake.Times) []service.FieldError {
+		_, err := f.service.People.SetDefaults(t.Context(), who, "local", times, "")
+		return fieldsOf(err)
+	}
+	in := f.service.NewIntake(t.Context(), who)
+	defer in.Close()
+	in.Batch = intake.Batch{From: "nobody", Subject: "s", Text: "t"}
+	require.NoError(t, in.Read(intake.Of(service.Recipient{Email: "ann@example.com"})))
+	_, _, unsent := f.service.Accept(t.Context(), who, in, service.Repeat{})
+	past := intake.Times{DeliverAt: "2020-01-01T09:00:00", TimeZone: "UTC"}
+	_, _, late := f.service.Commands.Reschedule(t.Context(), who,
+		commands.Reschedule{Batch: names.Replace("BATCH"), Times: past}, service.Repeat{})
+	for name, c := range map[string]struct {
+		to    string
+		form  url.Values
+		field string // that has the mistake
+		want  service.FieldError
+		by    []service.FieldError // the mistakes of the API
+	}{
+		"endpoint": {
+			"/endpoints", url.Values{"url": {"example.com"}, "rate": {"7"}}, "url", at("/url", "invalid_value"),
+			f.refusedBy("createEndpoint", `{"url": "example.com"}`, nil),
+		},
+		"limit of an endpoint": {
+			"/endpoints", url.Values{"url": {"https://x.example"}, "rate": {"1001"}}, "rate", at("/rate", "invalid_value"),
+			f.refusedBy("createEndpoint", `{"url": "https://x.example", "rate": 1001}`, nil),
+		},
+		"element of a list": {
+			"/endpoints", url.Values{"url": {"https://x.example"}, "events": {"nothing", "log.failed"}}, "events",
+			at("/events/0", "invalid_value"),
+			f.refusedBy("createEndpoint", `{"url": "https://x.example", "events": ["nothing", "log.failed"]}`, nil),
+		},
+		"key": {
+			"/settings/keys", url.Values{"scopes": {"send"}, "networks": {"192.0.2.1 nowhere"}}, "networks",
+			at("/networks/1", "invalid_value"),
+			f.refusedBy("createKey", `{"scopes": ["send"], "networks": ["192.0.2.1", "nowhere"]}`, user),
+		},
+		"suppression": {
+			"/suppressions", url.Values{"email": {"none"}}, "email", at("/email", "invalid_address"),
+			f.refusedBy("addSuppression", `{"email": "none"}`, nil),
+		},
+		"block rule": {
+			"/operations/blocks", url.Values{"domain": {"no domain"}}, "domain", at("/domain", "invalid_value"),
+			f.refusedBy("addBlock", `{"domain": "no domain"}`, nil),
+		},
+		"senders": {
+			"/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@a.example nobody"}},
+			"senders",
+			at("/senders/1", "invalid_sender"), f.refusedBy("setSenders", `{"senders": ["@a.example", "nobody"]}`, user),
+		},
+		"reason": {
+			"/operations/users", url.Values{"do": {"pause"}, "id": {"local"}, "why": {strings.Repeat("x", 501)}}, "why",
+			at("/why", "too_long"), f.refusedBy("pauseUser", `{"why": "`+strings.Repeat("x", 501)+`"}`, user),
+		},
+		"limits": {
+			"/operations/users/local/limits", url.Values{"recipients_per_hour": {"-1"}}, "recipients_per_hour",
+			at("/recipients_per_hour", "invalid_value"),
+			f.refusedBy("setUserLimits", `{"recipients_per_hour": -1}`, user),
+		},
+		"template": {
+			"/templates/welcome", url.Values{"subject": {"s"}, "html": {"a\n{% if %}"}}, "html",
+			at("/html", "invalid_template"),
+			f.refusedBy("addTemplateVersion", `{"subject": "s", "html": "a\n{% if %}"}`, welcome),
+		},
+		"language of a template": {
+			"/templates/welcome", url.Values{"subject": {"s"}, "text": {"t"}, "languages/de/text": {"{% if %}"}},
+			"languages/de/text", at("/languages/de/text", "invalid_template"),
+			f.refusedBy("addTemplateVersion", `{"subject": "s", "text": "t", "languages": {"de": {"text": "{% if %}"}}}`,
+				welcome),
+		},
+		"sending hours": {
+			"/settings/times", url.Values{"send_window/from": {"9"}, "send_window/to": {"17:00"}, "time_zone": {"UTC"}},
+			"send_window/from", at("/send_window/from", "invalid_value"),
+			times(intake.Times{TimeZone: "UTC", Window: &intake.Window{From: "9", To: "17:00"}}),
+		},
+		"time zone": {
+			"/settings/times", url.Values{"time_zone": {"Mars"}}, "time_zone", at("/time_zone", "invalid_value"),
+			times(intake.Times{TimeZone: "Mars"}),
+		},
+		"message": {
+			"/compose", url.Values{
+				"from": {"nobody"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"}, "do": {"send"},
+			}, "from", at("/from", "invalid_address"), fieldsOf(unsent),
+		},
+		"time of a batch": {
+			"/batches/BATCH/reschedule", url.Values{"deliver_at": {past.DeliverAt}, "time_zone": {"UTC"}}, "deliver_at",
+			at("/deliver_at", "invalid_value"), fieldsOf(late),
+		},
+	} {
+		require.NotEmpty(t, c.by, name)
+		i := slices.IndexFunc(c.by, func(m service.FieldError) bool {
+			return m.Pointer == c.want.Pointer && m.Code == c.want.Code
+		})
+		require.GreaterOrEqual(t, i, 0, "%s: %+v", name, c.by)
+		a := b.post(names.Replace(c.to), c.form)
+		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode, name)
+		beside := regexp.MustCompile(`id="` + c.field + `-wrong">([^<]*)<`).FindStringSubmatch(a.text)
+		require.NotNil(t, beside, "%s: nothing stands beside %s", name, c.field)
+		require.Equal(t, c.by[i].Detail, html.UnescapeString(beside[1]), name)
+		for field, typed := range c.form {
+			if field != "do" {
+				require.Subset(t, entered(t, a.text, field), typed[len(typed)-1:], "%s: %s", name, field)
+			}
+		}
+	}
+}
