@@ -2,6 +2,7 @@ package mailgun
 
 import (
 	"context"
+	"encoding/hex"
 	"net/http"
 	"net/mail"
 	"regexp"
@@ -272,23 +273,9 @@ func address(a models.Address) string {
 	return (&mail.Address{Name: name, Address: a.Email}).String()
 }
 
-// key returns the name of a recipient variable: the form, '_' and the placeholder's name, in
-// which every byte but a-z and 0-9 becomes '_' and two hex digits. So different placeholders
-// have different keys, whether Mailgun ignores case or not, and none is logKey, attemptKey
-// or percentKey.
-func key(v message.Var) string {
-	const hexDigits = "0123456789abcdef"
-	b := make([]byte, 0, len(v.Name)+8)
-	b = append(b, byte(v.Form), '_')
-	for i := 0; i < len(v.Name); i++ {
-		if c := v.Name[i]; c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
-			b = append(b, c)
-		} else {
-			b = append(b, '_', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	return string(b)
-}
+// key returns the name of a recipient variable: the form, '_' and the placeholder's name in hex. So different
+// placeholders have different keys, whether Mailgun ignores case or not, and none is another of ours.
+func key(v message.Var) string { return string(v.Form) + "_" + hex.EncodeToString([]byte(v.Name)) }
 
 // percentKey is the name of a recipient variable whose value is a percent sign.
 const percentKey = "sd_pct"

@@ -58,26 +58,16 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 	return err
 }
 
-// LookupLag implements models.EventLookup. None is documented.
-func (p *Adapter) LookupLag() time.Duration { return 10 * time.Minute }
-
-// Repeats implements models.EventLookup: bounces are repeated for ten hours, all others after 1, 5 and 15 minutes.
-func (p *Adapter) Repeats() time.Duration { return 20 * time.Minute }
-
 // maxMessages is how many messages of a search Postmark shows.
 const maxMessages = 10_000
 
 // LookUp implements models.EventLookup. It searches the messages that were sent in the time of the query, and reads the
 // events of those that are wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
-	to := q.To
-	if !q.SentBy.IsZero() {
-		to = q.SentBy
-	}
 	// The times are those of the US East Coast, which is five hours behind UTC, or four in summer.
 	const layout = "2006-01-02T15:04:05"
 	form := url.Values{"count": {"500"}, "fromdate": {q.From.UTC().Add(-5 * time.Hour).Format(layout)},
-		"todate": {to.UTC().Add(-4*time.Hour + time.Second).Format(layout)}}
+		"todate": {q.Until().UTC().Add(-4*time.Hour + time.Second).Format(layout)}}
 	if q.Recipient != "" {
 		form.Set("recipient", q.Recipient)
 	}
@@ -92,7 +82,7 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 			var own metadata
 			parse.Into(m.Metadata, &own)
 			log, _, why := parse.Ours(own.Log, own.Attempt)
-			if why != "" || q.Wants != nil && !q.Wants(log.ChunkID()) {
+			if why != "" || !q.Want(log.ChunkID()) {
 				continue
 			}
 			if err := p.readMessage(ctx, m, post); err != nil {

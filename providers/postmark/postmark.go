@@ -39,6 +39,8 @@ var Spec = kind.Spec[string]{
 	Webhook:    1 << 20,
 	Events:     events,
 	Suppress:   lists,
+	Lag:        10 * time.Minute, // none is documented
+	Repeat:     20 * time.Minute, // bounces for ten hours, all others after 1, 5 and 15 minutes
 	Key:        kind.SecretKey,
 	Header:     kind.Secret,
 	Authorize:  func(h http.Header, key string) { h.Set("X-Postmark-Server-Token", key) },

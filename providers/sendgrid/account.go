@@ -84,17 +84,8 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 const (
 	logsEndpoint = "/v3/logs"
 	maxListed    = 1000 // messages of one answer
-	lookupLag    = 10 * time.Minute
 	lookupWindow = 30 * 24 * time.Hour
-	// repeats is how long SendGrid repeats a post that was not received (docs: Event Webhook).
-	repeats = 24 * time.Hour
 )
-
-// LookupLag implements models.EventLookup.
-func (p *Adapter) LookupLag() time.Duration { return lookupLag }
-
-// Repeats implements models.EventLookup.
-func (p *Adapter) Repeats() time.Duration { return repeats }
 
 // statuses are all statuses of a message.
 var statuses = []string{"processed", "delivered", "deferred", "dropped", "bounced", "blocked"}
@@ -110,11 +101,7 @@ var errTooMany = fmt.Errorf("look up events: %w: too many messages in one second
 // request's chunk is wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	from := models.LaterOf(q.From, time.Now().Add(-lookupWindow)).UTC().Truncate(time.Second)
-	to := q.To
-	if !q.SentBy.IsZero() {
-		to = q.SentBy
-	}
-	to = to.UTC().Add(time.Second - 1).Truncate(time.Second)
+	to := q.Until().UTC().Add(time.Second - 1).Truncate(time.Second)
 	l := lookup{Adapter: p, query: q, post: post, wanted: map[string]bool{}}
 	return l.span(ctx, from, to)
 }
@@ -206,7 +193,7 @@ func (l *lookup) read(ctx context.Context, list []summary) error {
 		body := details.body()
 		if !known {
 			ours := l.Parse(body).Events
-			l.wanted[request] = len(ours) > 0 && (l.query.Wants == nil || l.query.Wants(ours[0].Log.ChunkID()))
+			l.wanted[request] = len(ours) > 0 && l.query.Want(ours[0].Log.ChunkID())
 		}
 		if l.wanted[request] {
 			if err := l.post(body); err != nil {

@@ -238,21 +238,18 @@ func tokenPrefix(c *models.Call) string {
 
 // holds reports whether the content or a value contains s.
 func holds(c *models.Call, s string) bool {
-	if strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) || strings.Contains(c.Content.HTML, s) {
-		return true
+	has := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, s) })
 	}
+	found := has(c.Content.Subject, c.Content.Text, c.Content.HTML)
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		if strings.Contains(r.Email, s) || strings.Contains(r.Name, s) {
-			return true
-		}
+		found = found || has(r.Email, r.Name)
 		for _, v := range r.Vars {
-			if strings.Contains(v, s) {
-				return true
-			}
+			found = found || strings.Contains(v, s)
 		}
 	}
-	return false
+	return found
 }
 
 func address(a models.Address) *mail.Email { return mail.NewEmail(name(a.Name), a.Email) }
