@@ -102,46 +102,36 @@ type sent struct {
 	Metadata  json.RawMessage
 }
 
+// records are the types of events in the details of a message, by their names in webhooks.
+var records = map[string]string{
+	"Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open", "LinkClicked": "Click",
+}
+
 // readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so that it is read.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
 	var in struct {
 		MessageEvents []struct {
-			Recipient, Type, ReceivedAt json.RawMessage
-			Details                     struct{ DeliveryMessage, BounceID, Link parse.Str }
+			Recipient, Type, ReceivedAt string
+			Details                     struct{ DeliveryMessage, BounceID, Link string }
 		}
 	}
-	path := "/messages/outbound/" + url.PathEscape(string(m.MessageID)) + "/details"
-	if err := p.Ask(ctx, http.MethodGet, path, nil, &in); err != nil {
-		return err
-	}
+	err := p.Ask(ctx, http.MethodGet, "/messages/outbound/"+url.PathEscape(string(m.MessageID))+"/details", nil, &in)
 	for _, e := range in.MessageEvents {
-		out := map[string]any{"Recipient": e.Recipient, "Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
-		record := map[string]string{`"Delivered"`: "Delivery", `"Transient"`: "Bounce", `"Bounced"`: "Bounce",
-			`"Opened"`: "Open", `"LinkClicked"`: "Click"}[string(e.Type)]
-		if record == "" {
-			continue
-		}
-		out["ReceivedAt"], out["Type"] = e.ReceivedAt, e.Type
-		if string(e.Type) == `"Bounced"` {
+		out := map[string]any{"Recipient": e.Recipient, "Type": e.Type, "ReceivedAt": e.ReceivedAt,
+			"Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
+		if err == nil && e.Type == "Bounced" {
 			bounce := map[string]json.RawMessage{}
-			path := "/bounces/" + url.PathEscape(string(e.Details.BounceID))
-			if err := p.Ask(ctx, http.MethodGet, path, nil, &bounce); err != nil {
-				return err
-			}
+			err = p.Ask(ctx, http.MethodGet, "/bounces/"+url.PathEscape(e.Details.BounceID), nil, &bounce)
 			for name, value := range bounce {
 				out[name] = value
 			}
 		}
-		out["RecordType"], out["MessageID"], out["Metadata"] = record, m.MessageID, m.Metadata
-		body, err := kind.JSON(out)
-		if err == nil {
+		out["RecordType"], out["MessageID"], out["Metadata"] = records[e.Type], m.MessageID, m.Metadata
+		if body, wrong := kind.JSON(out); err == nil && wrong == nil && records[e.Type] != "" {
 			err = post(body)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // Inspect implements inspect.Inspector. It reads the server and the webhooks of the stream. A token of a server may not
@@ -168,17 +158,12 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, err
 	}
 	on, secret := map[string]bool{}, false
+	_, address, _ := strings.Cut(webhookURL, "//")
 	for _, w := range in.Webhooks {
-		address, credentials := w.URL, false // which may have the secret
-		if scheme, rest, ok := strings.Cut(w.URL, "://"); ok {
-			if _, host, ok := strings.Cut(rest, "@"); ok {
-				address, credentials = scheme+"://"+host, true
-			}
-		}
-		if address != webhookURL {
+		if !strings.HasSuffix(w.URL, address) {
 			continue
 		}
-		secret = secret || credentials || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
+		secret = secret || strings.Contains(w.URL, "@") || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
 		for name, t := range w.Triggers {
 			on[name] = on[name] || t.Enabled
 		}

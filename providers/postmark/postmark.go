@@ -191,24 +191,19 @@ func (p *Adapter) results(a *kind.Answer) (parts []models.Part) {
 	}
 	for i, mail := range mails {
 		own := p.About(a, string(in[i].Code), string(in[i].Message))
-		class, reason := models.Unknown, models.Reason("")
-		switch {
-		case (own.Code == "" || own.Code == "0") && in[i].MessageID != "":
-			class = models.Accepted
-		case own.Code != "" && own.Code != "0":
-			class, reason = own.Meaning(rules)
+		class, reason := own.Meaning(rules)
+		switch refused := own.Code != "" && own.Code != "0"; {
+		case !refused && in[i].MessageID != "":
+			parts = append(parts, own.Accepted(mail, in[i].MessageID))
+			continue
+		case !refused:
+			class, reason = models.Unknown, ""
+		case class == models.Split && a.Call.Together():
+			class, reason = models.RejectedHereClass, models.RejectedHere
+		case class == models.Split:
+			class, reason = models.RejectedRecipient, models.MailboxInvalid
 		}
-		if class == models.Split {
-			class, reason = own.BadAddress()[0].Class, own.BadAddress()[0].Reason
-			if !a.Call.Together() {
-				class, reason = models.RejectedRecipient, models.MailboxInvalid
-			}
-		}
-		part := own.Part(class, reason, mail)
-		if class == models.Accepted {
-			part.MessageID = parse.Text(string(in[i].MessageID))
-		}
-		parts = append(parts, part)
+		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }

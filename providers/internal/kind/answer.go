@@ -112,6 +112,13 @@ func (a *Answer) Part(class models.Class, reason models.Reason, of models.Set) m
 	return p
 }
 
+// Accepted returns the part of a mail that was accepted under an ID.
+func (a *Answer) Accepted(mail models.Set, id parse.Str) models.Part {
+	p := a.Part(models.Accepted, "", mail)
+	p.MessageID = parse.Text(string(id))
+	return p
+}
+
 // Whole returns one part with all recipients of the call.
 func (a *Answer) Whole(class models.Class, reason models.Reason) []models.Part {
 	return []models.Part{a.Part(class, reason, a.Call.Numbers())}
