@@ -24,16 +24,10 @@ import (
 // time. An unsubscription from some tags is one from the categories of these names. A tag that is no name
 // of a category is left out.
 var lists = []models.ProviderList{
-	{Name: bounces, Reason: models.HardBounce},
+	{Name: "bounces", Reason: models.HardBounce},
 	{Name: "complaints", Reason: models.Complaint},
 	{Name: "unsubscribes", Reason: models.Unsubscribe},
 }
-
-const (
-	bounces   = "bounces"
-	listLimit = "1000" // entries of a page, at most
-	allTags   = "*"
-)
 
 // category matches the tags that can be names of categories.
 var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
@@ -41,7 +35,7 @@ var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 // ReadList implements models.ProviderLists. The cursor is the URL of the page.
 func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
 	return kind.ReadList(&p.Base, q.List, func() (items []json.RawMessage, next string, err error) {
-		path := p.path("/" + q.List + "?limit=" + listLimit)
+		path := p.path("/" + q.List + "?limit=1000")
 		if q.Cursor != "" {
 			path, err = p.Path(q.Cursor)
 		}
@@ -67,11 +61,11 @@ type listed struct {
 
 // entries returns what an entry of a list says: one entry for each tag.
 func entries(list models.ProviderList, e *listed) (out []models.Listed) {
-	if list.Name == bounces {
+	if list.Name == "bounces" {
 		list.Reason = parse.ListedBounce(string(e.Code), string(e.Error))
 	}
 	one := kind.Entry(e.Address, e.Created, list.Reason, e.Error)
-	if len(e.Tags) == 0 || slices.Contains(e.Tags, allTags) {
+	if len(e.Tags) == 0 || slices.Contains(e.Tags, "*") {
 		return one
 	}
 	for _, tag := range e.Tags {
@@ -242,7 +236,7 @@ func (p *Adapter) inspectSendingKey(ctx context.Context, a *inspect.Account) err
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	ctx, x := transport.Record(ctx, time.Time{})
-	err := p.Post(ctx, &models.Request{Method: http.MethodPost, URL: p.Root + p.path("/messages"),
+	err := p.Post(ctx, models.Request{Method: http.MethodPost, URL: p.Root + p.path("/messages"),
 		ContentType: "application/x-www-form-urlencoded", Body: []byte("text=test")}, nil)
 	if err != nil {
 		return fmt.Errorf("%s cannot be reached: %w", p.Title, err)

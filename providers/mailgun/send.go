@@ -17,26 +17,11 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// The texts of messages that are too large.
-const (
-	largeMessage = "the message is larger than the 25 MB that Mailgun takes"
-	largeValues  = "the recipient's values make the message larger than the 25 MB that Mailgun takes"
-	largeRequest = "the request would be larger than the 52.4 MB that Mailgun takes"
-	largeOptions = "the options of the message are longer than the 16 kB that Mailgun takes"
-)
-
 // Send implements models.Adapter with one request that has variables for every recipient.
 // They make Mailgun send a separate copy to each; without them all recipients would see each
 // other.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	m, refused := compose(c)
-	if refused != nil {
-		return refused
-	}
-	return p.Call(ctx, c, func(ctx context.Context) error {
+	return kind.Send(ctx, &p.Base, c, compose, func(ctx context.Context, m *sdk.Message) error {
 		return p.send(ctx, c, m, p.Keys().API, p.Client.HTTP.Transport)
 	}, p.classify)
 }
@@ -166,9 +151,10 @@ func begin(
 	m.SetTrackingOpens(c.TrackOpens)
 	switch {
 	case size > maxOptions:
-		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeOptions)
+		return nil, message.Refuse(call.Numbers(), models.TooLarge,
+			"the options of the message are longer than the 16 kB that Mailgun takes")
 	case len(subject)+len(text)+len(html)+int(c.AttachmentSize()) > maxMessage:
-		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeMessage)
+		return nil, message.Refuse(call.Numbers(), models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	}
 	return m, nil
 }
@@ -229,10 +215,11 @@ func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped b
 			Text:       "the recipient has other header fields than the first of the call, which Mailgun cannot carry",
 		})
 	}
-	if refused := flaws.Parts(c, largeValues); refused != nil || request <= maxRequest {
-		return refused
+	refused := flaws.Parts(c, "the recipient's values make the message larger than the 25 MB that Mailgun takes")
+	if refused == nil && request > maxRequest {
+		return message.RefuseMany(c, "the request would be larger than the 52.4 MB that Mailgun takes")
 	}
-	return message.RefuseMany(c, largeRequest)
+	return refused
 }
 
 // setHeaders sets the variables for a recipient's header fields. It reports whether they have the names of all.

@@ -79,7 +79,7 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 		}
 		for i := range page.Messages {
 			m := &page.Messages[i]
-			var own metadata
+			var own kind.Ours
 			parse.Into(m.Metadata, &own)
 			log, _, why := parse.Ours(own.Log, own.Attempt)
 			if why != "" || !q.Want(log.ChunkID()) {

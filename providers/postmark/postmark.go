@@ -69,7 +69,8 @@ var New = kind.New[string, Adapter](&Spec)
 
 // Send implements models.Adapter.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	return p.Deliver(ctx, c, p.Compose, nil, p.classify)
+	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, nil) }
+	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
 
 // Compose implements models.Composer.

@@ -71,8 +71,7 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	d := &in.Data
 	r := kind.Report{
 		Name:      in.Type[strings.LastIndexByte(string(in.Type), '.')+1:],
-		Log:       d.Tags[kind.LogKey],
-		Attempt:   d.Tags[kind.AttemptKey],
+		Ours:      kind.Ours{Log: d.Tags[kind.LogKey], Attempt: d.Tags[kind.AttemptKey]},
 		MessageID: string(d.ID),
 		Address:   first(d.To),
 		Same:      []string{string(in.Type), string(d.ID), string(in.Created), string(d.Click.Link + d.Click.Timestamp)},

@@ -76,7 +76,8 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) > 0 {
 		h.Set("Idempotency-Key", "sd-"+c.Recipients[0].Log.ChunkID().String()+"-"+strconv.Itoa(c.Attempt))
 	}
-	return p.Deliver(ctx, c, p.Compose, h, p.classify)
+	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, h) }
+	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
 
 // Compose implements models.Composer.

@@ -22,14 +22,7 @@ const endpoint = "/v3/mail/send"
 
 // Send implements models.Adapter with one request that has a personalization for each mail.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	body, refused := compose(c)
-	if refused != nil {
-		return refused
-	}
-	return p.Call(ctx, c, func(ctx context.Context) error {
+	return kind.Send(ctx, &p.Base, c, compose, func(ctx context.Context, body []byte) error {
 		req := sg.GetRequest(p.Keys().API, endpoint, p.Root)
 		req.Method, req.Body = "POST", body
 		_, err := (&rest.Client{HTTPClient: p.Client.HTTP}).SendWithContext(ctx, req)
