@@ -87,18 +87,15 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 // path returns a path below that of the domain.
 func (p *Adapter) path(below string) string { return version + "/" + p.Sender + below }
 
-// lookupPage is the number of events of a page.
-const lookupPage = 100
-
-// logsPause is how long the Events API is used after the Logs API refused the key.
-const logsPause = time.Hour
+const (
+	lookupPage = 100       // events
+	logsPause  = time.Hour // for which the Events API is used after the Logs API refused the key
+)
 
 // LookUp implements models.EventLookup. It queries the Logs API (docs: "Logs"), or the Events API (docs: "Events"),
 // which is deprecated, if the other refuses the key or does not exist. The Events API must be read with a lag of half an
 // hour. No lag of the Logs API is documented, and not that a log is complete: a query without a result proves nothing.
-//
-// Queries are by time and address. The message id is in the answer, which an unknown outcome
-// lacks, and a tag is that of many messages. Events name their log and attempt.
+// The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	err := models.ErrNoLookup
 	if since := time.Since(time.Unix(0, p.logsRefused.Load())); since.Abs() > logsPause {

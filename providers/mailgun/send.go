@@ -272,11 +272,8 @@ const percentKey = "sd_pct"
 var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|mailing_list_unsubscribe_)`)
 
 // literal protects text that looks like a placeholder of Mailgun's. There is no documented way
-// to escape one. In HTML the percent sign becomes an entity, which is safe. In text and subject
-// it becomes a variable. That works as long as Mailgun replaces in one pass, as it does now.
-//
-// Values in text and subject are not protected, because a variable in a value would not be
-// replaced. Values in HTML are protected.
+// to escape one. In HTML, also in values, the percent sign becomes an entity, which is safe. In text and subject
+// it becomes a variable, as long as Mailgun replaces in one pass. A variable in a value would not be replaced.
 func literal(form message.Form, s string, escaped *bool) string {
 	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
 		return s

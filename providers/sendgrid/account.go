@@ -74,24 +74,16 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 // The Email Logs API (twilio/sendgrid-oai, spec/json/tsg_logs_v3.json): POST /v3/logs lists
 // messages by the time at which they were accepted, without pages, and
 // GET /v3/logs/{sg_message_id} returns the events of one. It covers 30 days and needs a key
-// that may read it.
+// that may read it. No lag is documented, and not that a list is complete: a query without a result proves nothing.
 //
-// Its documentation names no lag and does not promise that the list is complete, so that a
-// query without a result proves nothing: LookUp gives no negative evidence.
-//
-// Queries are by time and address. The message id is in the answer, which an unknown outcome
-// lacks, and a category is that of many messages. Events name their log and attempt.
+// The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 const (
 	logsEndpoint = "/v3/logs"
 	maxListed    = 1000 // messages of one answer
 	lookupWindow = 30 * 24 * time.Hour
 )
 
-// statuses are all statuses of a message.
 var statuses = []string{"processed", "delivered", "deferred", "dropped", "bounced", "blocked"}
-
-// errTooMany reports that SendGrid lists only a part of the messages.
-var errTooMany = fmt.Errorf("look up events: %w: too many messages in one second", models.ErrPartialLogs)
 
 // LookUp implements models.EventLookup. It finds the events of mail that was accepted in
 // the time of the query. If there are more messages than SendGrid lists, it halves the time,
@@ -106,7 +98,6 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 	return l.span(ctx, from, to)
 }
 
-// A lookup is one call of LookUp.
 type lookup struct {
 	*Adapter
 	query  models.LookupQuery
@@ -114,7 +105,6 @@ type lookup struct {
 	wanted map[string]bool // by id of a request, as far as it is known
 }
 
-// A summary is a message in the list.
 type summary struct {
 	ID string `json:"sg_message_id"`
 	To string `json:"to_email"`
@@ -148,14 +138,13 @@ func (l *lookup) span(ctx context.Context, from, to time.Time) error {
 			return err
 		}
 		if len(list) >= maxListed {
-			return errTooMany // what was found counts, but this is no answer
+			return fmt.Errorf("%w: too many messages in one second", models.ErrPartialLogs) // what was found counts
 		}
 	}
 	return nil
 }
 
-// list returns the messages that were accepted in [from, to) and have a status, if one is
-// given.
+// list returns the messages that were accepted in [from, to) and have a status; "": any.
 func (l *lookup) list(ctx context.Context, from, to time.Time, status string) ([]summary, error) {
 	query := fmt.Sprintf(`sg_message_id_created_at >= TIMESTAMP "%s" AND sg_message_id_created_at < TIMESTAMP "%s"`,
 		from.Format(time.RFC3339), to.Format(time.RFC3339))
