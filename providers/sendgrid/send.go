@@ -124,13 +124,9 @@ func personalize(head []byte, c *models.Call, prefix string, vars []message.Var)
 	for i, v := range vars {
 		p.tokens = append(p.tokens, prefix+string(v.Form)+strconv.Itoa(i)+"-")
 	}
-	mails := c.Recipients
-	if c.Together() {
-		mails = mails[:1]
-	}
 	p.Key("personalizations").Begin('[')
-	for i := range mails {
-		p.mail(&mails[i])
+	for i := range message.Mails(c) {
+		p.mail(&c.Recipients[i])
 	}
 	p.End(']').End('}')
 	return p.Writer, p.Parts(c, "the recipient's values are longer than the 10,000 bytes that SendGrid takes")

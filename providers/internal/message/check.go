@@ -76,6 +76,14 @@ func Check(c *models.Call, limit int) []models.Part {
 	return nil
 }
 
+// Mails returns the recipients of a call that have a mail of their own: all, or the one in To.
+func Mails(c *models.Call) []models.CallRecipient {
+	if c.Together() {
+		return c.Recipients[:1]
+	}
+	return c.Recipients
+}
+
 // sameMail reports whether the first recipient of a call is the only one in To and all have a role,
 // or none has.
 func sameMail(c *models.Call) bool {
