@@ -24,7 +24,7 @@ var shape = map[string]int{
 	"methods of the store's contract": 86,
 	"exported names of models":        439,
 	"exported names of service":       31,
-	longFunctions:                     21,
+	longFunctions:                     20,
 	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
