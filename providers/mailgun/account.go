@@ -93,8 +93,8 @@ const (
 )
 
 // LookUp implements models.EventLookup. It queries the Logs API (docs: "Logs"), or the Events API (docs: "Events"),
-// which is deprecated, if the other refuses the key or does not exist. The Events API must be read with a lag of half an
-// hour. No lag of the Logs API is documented, and not that a log is complete: a query without a result proves nothing.
+// which is deprecated, if the other refuses the key or does not exist. The Events API must be read with a lag of half
+// an hour. No lag of the Logs API is documented, and not that a log is complete: a query without a result proves nothing.
 // The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	err := models.ErrNoLookup

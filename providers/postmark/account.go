@@ -107,7 +107,7 @@ var records = map[string]string{
 	"Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open", "LinkClicked": "Click",
 }
 
-// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so that it is read.
+// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so it is read.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
 	var in struct {
 		MessageEvents []struct {

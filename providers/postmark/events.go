@@ -13,15 +13,16 @@ import (
 // events are Postmark's. Bounce is refined by its type, SubscriptionChange by its reason.
 var events = kind.Events{
 	kind.On("Delivery", "Delivery", "Delivery", models.Delivered),
-	kind.On("Bounce", "Bounce", "Bounce", models.Bounced, models.Blocked, models.Dropped, models.Rejected, models.Deferred),
+	kind.On("Bounce", "Bounce", "Bounce", models.Bounced, models.Blocked, models.Dropped, models.Rejected,
+		models.Deferred),
 	kind.On("SpamComplaint", "SpamComplaint", "Spam Complaint", models.Complained),
 	kind.On("Open", "Open", "Open", models.Opened),
 	kind.On("Click", "Click", "Link Click", models.Clicked),
 	kind.On("SubscriptionChange", "SubscriptionChange", "Subscription Change", models.Unsubscribed),
 }
 
-// bounces maps the types of bounces. Others (Subscribe, AutoResponder, AddressChange, ChallengeVerification, Unknown) do
-// not concern a log. For those without a reason the server's reply decides.
+// bounces maps the types of bounces. Others (Subscribe, AutoResponder, AddressChange, ChallengeVerification, Unknown)
+// do not concern a log. For those without a reason the server's reply decides.
 var bounces = map[string]models.Event{
 	"HardBounce":              {Kind: models.Bounced, Reason: models.MailboxInvalid},
 	"BadEmailAddress":         {Kind: models.Bounced, Reason: models.MailboxInvalid},

@@ -110,7 +110,8 @@ func write(w *kind.Writer, m *kind.Mail) {
 		w.Begin('{').Field("Name", h.Name).Field("Value", h.Value).End('}')
 	}
 	w.End(']').Optional("Tag", strings.Join(message.Tags(c.Content, 1), ""))
-	w.Key("Metadata").Begin('{').Field(kind.LogKey, to.Log.String()).Field(kind.AttemptKey, strconv.Itoa(c.Attempt)).End('}')
+	w.Key("Metadata").Begin('{').Field(kind.LogKey, to.Log.String())
+	w.Field(kind.AttemptKey, strconv.Itoa(c.Attempt)).End('}')
 	w.Bool("TrackOpens", c.Content.TrackOpens)
 	w.Field("TrackLinks", map[bool]string{true: "HtmlOnly", false: "None"}[c.Content.TrackClicks])
 	w.Key("Attachments").Begin('[')

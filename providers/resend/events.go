@@ -24,8 +24,8 @@ var events = kind.Events{
 	kind.On("email.complained", "email.complained", "email.complained", models.Complained),
 }
 
-// reasons maps the sub types of bounces, which are those of Amazon SES, and the reasons of suppressions. For General and
-// Undetermined the server's reply decides.
+// reasons maps the sub types of bounces, which are those of Amazon SES, and the reasons of suppressions. For General
+// and Undetermined the server's reply decides.
 var reasons = map[parse.Str]models.Reason{
 	"NoEmail":                  models.MailboxInvalid,
 	"MailboxFull":              models.MailboxFull,

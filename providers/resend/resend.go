@@ -161,7 +161,8 @@ var rules = []kind.Rule{
 	{Status: http.StatusBadRequest, Code: "validation_error", Words: regexp.MustCompile(`(?i)API key`),
 		Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Words: aboutTo, Class: models.Split},
-	{Status: http.StatusBadRequest, Code: "validation_error", Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Status: http.StatusBadRequest, Code: "validation_error", Class: models.RejectedRequest,
+		Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Class: models.RejectedHereClass},
 	{Status: http.StatusUnprocessableEntity, Code: noCode, Class: models.RejectedHereClass}, // perhaps of a proxy
 	{Status: http.StatusUnprocessableEntity, Words: aboutTo, Class: models.Split},

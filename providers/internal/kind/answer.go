@@ -14,8 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Send implements Send of models.Adapter: it composes a call, makes its request with do, which sends it through the Client
-// at most once, and returns what classify says of the answer. It ends with ctx or after the provider's time-out.
+// Send implements Send of models.Adapter: it composes a call, makes its request with do, which sends it through the
+// Client at most once, and returns what classify says of the answer. It ends with ctx or after the provider's time-out.
 func Send[K, R any](
 	ctx context.Context, b *Base[K], c *models.Call, compose func(*models.Call) (R, []models.Part),
 	do func(ctx context.Context, r R) error, classify func(*models.Call, transport.Answer, time.Time) []models.Part,
