@@ -230,6 +230,17 @@ type LookupQuery struct {
 	Wants     func(chunk ID) bool // nil: of all chunks. Other events may be found, too
 }
 
+// Until returns when the mail of the query was accepted at the latest.
+func (q *LookupQuery) Until() time.Time {
+	if q.SentBy.IsZero() {
+		return q.To
+	}
+	return q.SentBy
+}
+
+// Want reports whether events of a chunk are wanted.
+func (q *LookupQuery) Want(chunk ID) bool { return q.Wants == nil || q.Wants(chunk) }
+
 // ProviderLists is implemented by an Adapter whose provider keeps suppression lists of its own.
 type ProviderLists interface {
 	// Lists returns the lists, in the order in which they are read.

@@ -21,16 +21,13 @@ import (
 	"github.com/safedelivr/safedelivr/providers/smtp"
 )
 
-// Settings configure one provider.
-type Settings = settings.Settings
-
-// A Mistake is a wrong setting of a provider.
-type Mistake = settings.Mistake
-
-// Account is what was found out about an account at a provider.
-type Account = inspect.Account
-
 type (
+	// Settings configure one provider.
+	Settings = settings.Settings
+	// A Mistake is a wrong setting of a provider.
+	Mistake = settings.Mistake
+	// Account is what was found out about an account at a provider.
+	Account = inspect.Account
 	// A Finding is one thing that was found out.
 	Finding = inspect.Finding
 	// A Domain is a sender domain at the provider.

@@ -113,7 +113,14 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&lines, nil))
-		s := New(testDoor, nullInbox{}, &hangingBroker{}, []Provider{{"sg", refusing(401, "bad_signature")}}, priority.New(), log)
+		s := New(
+			testDoor,
+			nullInbox{},
+			&hangingBroker{},
+			[]Provider{{"sg", refusing(401, "bad_signature")}},
+			priority.New(),
+			log,
+		)
 		defer s.Close()
 		for range 100 {
 			s.ServeHTTP(

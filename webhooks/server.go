@@ -204,14 +204,6 @@ func (s *Server) delayRefusal() {
 	}
 }
 
-// noSuchMethod refuses a method that is none of those.
-func (s *Server) noSuchMethod(c *gin.Context, methods []string) {
-	closeConnection(c)
-	s.delayRefusal()
-	c.Header("Allow", strings.Join(methods, ", "))
-	c.AbortWithStatus(http.StatusMethodNotAllowed)
-}
-
 // refusals counts refused posts since the last line in the log.
 type refusals struct {
 	logged time.Time
@@ -272,7 +264,10 @@ func (s *Server) receive(c *gin.Context) {
 	}
 	methods := append([]string{http.MethodPost}, a.WebhookMethods()...)
 	if !slices.Contains(methods, c.Request.Method) {
-		s.noSuchMethod(c, methods)
+		closeConnection(c)
+		s.delayRefusal()
+		c.Header("Allow", strings.Join(methods, ", "))
+		c.AbortWithStatus(http.StatusMethodNotAllowed)
 		return
 	}
 	w := &models.Webhook{
@@ -308,7 +303,9 @@ func (s *Server) post(c *gin.Context, name string, a *provider, w *models.Webhoo
 		return
 	}
 	w.Body, w.At = body, time.Now()
-	verified, err := s.verify(a, w)
+	ctx, cancel := context.WithTimeout(s.ctx, verifyTime)
+	defer cancel()
+	verified, err := a.Verify(ctx, w)
 	if err != nil {
 		release()
 		refused := refusal(err)
@@ -336,13 +333,6 @@ func (s *Server) post(c *gin.Context, name string, a *provider, w *models.Webhoo
 	s.received.note(name, w.At.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
-}
-
-// verify verifies a webhook, for which the adapter may call the provider.
-func (s *Server) verify(a *provider, w *models.Webhook) (models.Verified, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, verifyTime)
-	defer cancel()
-	return a.Verify(ctx, w)
 }
 
 // refusedOne counts a post of a provider that was refused although it may be genuine.

@@ -129,7 +129,9 @@ func (f *fixture) post(t *testing.T, provider string, h http.Header, body io.Rea
 
 // accepting returns a provider that accepts all posts with a replay token.
 func accepting(replay string) *fakeProvider {
-	return &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{Replay: replay}, nil }}
+	return &fakeProvider{
+		verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{Replay: replay}, nil },
+	}
 }
 
 // TestStoredThenAnswered checks that a post is answered after its write, and that a
@@ -198,7 +200,9 @@ func TestRefusedPosts(t *testing.T) {
 		Provider{"old", refusing(403, "stale")},
 		Provider{
 			"odd",
-			&fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{}, errors.New("secret words") }},
+			&fakeProvider{
+				verify: func(*models.Webhook) (models.Verified, error) { return models.Verified{}, errors.New("secret words") },
+			},
 		},
 		Provider{"bug", &fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { panic("secret words") }}},
 	)

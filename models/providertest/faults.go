@@ -160,17 +160,22 @@ func testUnknown(t *testing.T, s Suite) {
 	}
 }
 
-// testTruncated truncates an acceptance and refusals.
-func testTruncated(t *testing.T, s Suite) {
+// accepted returns the acceptance of two mails: the status line with the header, and the body.
+func accepted(s Suite) (status, body string) {
 	ok := httptest.NewRecorder()
 	s.Accept(ok, 2)
-	body := ok.Body.String()
-	headers := ""
+	status = fmt.Sprintf("HTTP/1.1 %d OK\r\n", ok.Code)
 	for k := range ok.Header() {
-		headers += k + ": " + ok.Header().Get(k) + "\r\n"
+		status += k + ": " + ok.Header().Get(k) + "\r\n"
 	}
+	return status, ok.Body.String()
+}
+
+// testTruncated truncates an acceptance and refusals.
+func testTruncated(t *testing.T, s Suite) {
+	status, body := accepted(s)
 	for cut := range len(body) + 1 {
-		answer := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers, len(body)+10, body[:cut])
+		answer := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", status, len(body)+10, body[:cut])
 		p := adapter(t, s, raw(t, func(c *net.TCPConn) {
 			if readRequest(c) {
 				fmt.Fprint(c, answer)
@@ -199,14 +204,8 @@ func testTruncated(t *testing.T, s Suite) {
 // testNeverRepeats closes kept connections when requests arrive. HTTP clients tend to send
 // such requests again.
 func testNeverRepeats(t *testing.T, s Suite) {
-	ok := httptest.NewRecorder()
-	s.Accept(ok, 2)
-	var headers strings.Builder
-	for k := range ok.Header() {
-		headers.WriteString(k + ": " + ok.Header().Get(k) + "\r\n")
-	}
-	good := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers.String(), ok.Body.Len(),
-		ok.Body)
+	status, body := accepted(s)
+	good := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", status, len(body), body)
 	for _, how := range []struct {
 		name   string
 		second func(c *net.TCPConn, read func() bool)
@@ -242,21 +241,21 @@ func testNeverRepeats(t *testing.T, s Suite) {
 				}
 			}))
 			const calls = 40
-			var accepted int32
+			var taken int32
 			for k := range int32(calls) {
 				c := chunk(int(k), 2)
 				parts := p.Send(t.Context(), c)
 				// A call that finds the connection closed may open another one.
 				only(t, c, parts, append(how.class, models.Accepted)...)
 				if parts[0].Class == models.Accepted {
-					accepted++
+					taken++
 				}
 			}
 			if n := requests.Load(); n > calls {
 				t.Errorf("%d requests for %d calls", n, calls)
 			}
-			if n := answered.Load(); n != accepted {
-				t.Errorf("%d calls were answered, %d accepted", n, accepted)
+			if n := answered.Load(); n != taken {
+				t.Errorf("%d calls were answered, %d accepted", n, taken)
 			}
 		})
 	}

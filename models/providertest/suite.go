@@ -148,13 +148,7 @@ func Run(t *testing.T, s Suite) {
 }
 
 // batch is a fixed ID, so that failures can be compared.
-var batch = func() models.ID {
-	id, err := models.ParseBatchID("01930000-0000-7000-8abc-def000000000")
-	if err != nil {
-		panic(err)
-	}
-	return id
-}()
+var batch = SampleBatch()
 
 // call returns a call for n recipients of chunk 0.
 func call(n int) *models.Call {

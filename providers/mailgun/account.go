@@ -24,16 +24,10 @@ import (
 // time. An unsubscription from some tags is one from the categories of these names. A tag that is no name
 // of a category is left out.
 var lists = []models.ProviderList{
-	{Name: bounces, Reason: models.HardBounce},
+	{Name: "bounces", Reason: models.HardBounce},
 	{Name: "complaints", Reason: models.Complaint},
 	{Name: "unsubscribes", Reason: models.Unsubscribe},
 }
-
-const (
-	bounces   = "bounces"
-	listLimit = "1000" // entries of a page, at most
-	allTags   = "*"
-)
 
 // category matches the tags that can be names of categories.
 var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
@@ -41,19 +35,19 @@ var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 // ReadList implements models.ProviderLists. The cursor is the URL of the page.
 func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
 	return kind.ReadList(&p.Base, q.List, func() (items []json.RawMessage, next string, err error) {
-		path := p.path("/" + q.List + "?limit=" + listLimit)
+		path := p.path("/" + q.List + "?limit=1000")
 		if q.Cursor != "" {
 			path, err = p.Path(q.Cursor)
 		}
 		var in page
 		if err == nil {
-			in, err = p.page(ctx, path)
+			err = p.Ask(ctx, http.MethodGet, path, nil, &in)
 		}
 		if len(in.Items) > 0 && in.Paging.Next != p.Root+path {
 			next = in.Paging.Next
 		}
 		return in.Items, next, err
-	}, func(list models.ProviderList, e *listed) []models.Listed { return e.entries(list) })
+	}, entries)
 }
 
 // A listed is an entry of any of the lists.
@@ -66,12 +60,12 @@ type listed struct {
 }
 
 // entries returns what an entry of a list says: one entry for each tag.
-func (e *listed) entries(list models.ProviderList) (out []models.Listed) {
-	if list.Name == bounces {
+func entries(list models.ProviderList, e *listed) (out []models.Listed) {
+	if list.Name == "bounces" {
 		list.Reason = parse.ListedBounce(string(e.Code), string(e.Error))
 	}
 	one := kind.Entry(e.Address, e.Created, list.Reason, e.Error)
-	if len(e.Tags) == 0 || slices.Contains(e.Tags, allTags) {
+	if len(e.Tags) == 0 || slices.Contains(e.Tags, "*") {
 		return one
 	}
 	for _, tag := range e.Tags {
@@ -93,30 +87,15 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 // path returns a path below that of the domain.
 func (p *Adapter) path(below string) string { return version + "/" + p.Sender + below }
 
-// The Logs API (docs: "Logs", POST /v1/analytics/logs) replaces the Events API (docs:
-// "Events"), which is deprecated. Both have pages. The Events API must be read with a lag of
-// half an hour, because events become visible late. The documentation of the Logs API names
-// no lag and does not promise that a log is complete, so that a query without a result
-// proves nothing: LookUp gives no negative evidence.
-//
-// Queries are by time and address. The message id is in the answer, which an unknown outcome
-// lacks, and a tag is that of many messages. Events name their log and attempt.
 const (
-	lookupPage = 100
-	lookupLag  = 30 * time.Minute
-	// logsPause is how long the Events API is used after the Logs API refused the key.
-	logsPause = time.Hour
+	lookupPage = 100       // events
+	logsPause  = time.Hour // for which the Events API is used after the Logs API refused the key
 )
 
-// LookupLag implements models.EventLookup.
-func (p *Adapter) LookupLag() time.Duration { return lookupLag }
-
-// Repeats implements models.EventLookup. Mailgun does not repeat posts of delivered events.
-func (p *Adapter) Repeats() time.Duration { return 0 }
-
-// LookUp implements models.EventLookup. It queries the Logs API, or the Events API if the
-// other refuses the key or does not exist. It reads pages with its own types: the SDK drops
-// a page with one odd field.
+// LookUp implements models.EventLookup. It queries the Logs API (docs: "Logs"), or the Events API (docs: "Events"),
+// which is deprecated, if the other refuses the key or does not exist. The Events API must be read with a lag of half
+// an hour. No lag of the Logs API is documented, and not that a log is complete: a query without a result proves nothing.
+// The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	err := models.ErrNoLookup
 	if since := time.Since(time.Unix(0, p.logsRefused.Load())); since.Abs() > logsPause {
@@ -130,74 +109,33 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 	return err
 }
 
-// postItems posts the items of a page as webhooks hold them.
-func postItems(items []json.RawMessage, post func(body []byte) error) error {
-	for _, item := range items {
-		if err := post(slices.Concat([]byte(`{"event-data":`), item, []byte(`}`))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A logsQuery is the body of a request to the Logs API.
-type logsQuery struct {
-	Start  string `json:"start"` // RFC 2822
-	End    string `json:"end"`
-	Filter struct {
-		And []logsFilter `json:"AND"`
-	} `json:"filter"`
-	Pagination struct {
-		Sort  string `json:"sort"`
-		Token string `json:"token,omitempty"`
-		Limit int    `json:"limit"`
-	} `json:"pagination"`
-}
-
-type logsFilter struct {
-	Attribute  string      `json:"attribute"`
-	Comparator string      `json:"comparator"`
-	Values     []logsValue `json:"values"`
-}
-
-type logsValue struct {
-	Label string `json:"label"`
-	Value string `json:"value"`
-}
-
-func equals(attribute, value string) logsFilter {
-	return logsFilter{attribute, "=", []logsValue{{value, value}}}
-}
-
 // readLogs reads the Logs API. Its times are whole seconds, so that it may return events
 // just outside the query.
 func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
-	var in logsQuery
-	in.Start = q.From.UTC().Format(time.RFC1123Z)
-	in.End = q.To.Add(time.Second - 1).UTC().Format(time.RFC1123Z)
-	in.Filter.And = []logsFilter{equals("domain", p.Sender)}
-	if q.Recipient != "" {
-		in.Filter.And = append(in.Filter.And, equals("recipient", q.Recipient))
+	var filter []any
+	for attribute, value := range map[string]string{"domain": p.Sender, "recipient": q.Recipient} {
+		if value != "" {
+			filter = append(filter, map[string]any{"attribute": attribute, "comparator": "=",
+				"values": []map[string]string{{"label": value, "value": value}}})
+		}
 	}
-	in.Pagination.Sort, in.Pagination.Limit = "timestamp:asc", lookupPage
+	pagination := map[string]any{"sort": "timestamp:asc", "limit": lookupPage}
+	in := map[string]any{
+		"start":      q.From.UTC().Format(time.RFC1123Z),
+		"end":        q.To.Add(time.Second - 1).UTC().Format(time.RFC1123Z),
+		"filter":     map[string]any{"AND": filter},
+		"pagination": pagination,
+	}
 	for {
-		var page struct {
-			Items      []json.RawMessage `json:"items"`
-			Pagination struct {
-				Next string `json:"next"`
-			} `json:"pagination"`
-		}
-		if err := p.Ask(ctx, http.MethodPost, "/v1/analytics/logs", &in, &page); err != nil {
+		var out page
+		if err := p.Ask(ctx, http.MethodPost, "/v1/analytics/logs", in, &out); err != nil {
 			return err
 		}
-		if err := postItems(page.Items, post); err != nil {
+		next := out.Pagination.Next
+		if more, err := out.post(post); !more || next == "" || next == pagination["token"] {
 			return err
 		}
-		next := page.Pagination.Next
-		if len(page.Items) == 0 || next == "" || next == in.Pagination.Token {
-			return nil
-		}
-		in.Pagination.Token = next
+		pagination["token"] = next
 	}
 }
 
@@ -213,30 +151,34 @@ func (p *Adapter) readEvents(ctx context.Context, q models.LookupQuery, post fun
 		form.Set("recipient", q.Recipient)
 	}
 	for path := p.path("/events?" + form.Encode()); ; {
-		page, err := p.page(ctx, path)
-		if err == nil {
-			err = postItems(page.Items, post)
-		}
-		if err != nil || len(page.Items) == 0 || page.Paging.Next == "" {
+		var out page
+		err := p.Ask(ctx, http.MethodGet, path, nil, &out)
+		if err != nil {
 			return err
 		}
-		if path, err = p.Path(page.Paging.Next); err != nil {
+		if more, err := out.post(post); !more || out.Paging.Next == "" {
+			return err
+		}
+		if path, err = p.Path(out.Paging.Next); err != nil {
 			return err
 		}
 	}
 }
 
-// A page is one of events or of a list.
+// A page is one of logs, of events or of a list. Lists and events name the next page in another member than logs.
 type page struct {
-	Items  []json.RawMessage `json:"items"`
-	Paging struct {
-		Next string `json:"next"`
-	} `json:"paging"`
+	Items              []json.RawMessage `json:"items"`
+	Paging, Pagination struct{ Next string }
 }
 
-func (p *Adapter) page(ctx context.Context, path string) (in page, err error) {
-	err = p.Ask(ctx, http.MethodGet, path, nil, &in)
-	return in, err
+// post posts the items as webhooks hold them, and reports whether there may be more.
+func (in *page) post(post func(body []byte) error) (more bool, err error) {
+	for _, item := range in.Items {
+		if err := post(slices.Concat([]byte(`{"event-data":`), item, []byte(`}`))); err != nil {
+			return false, err
+		}
+	}
+	return len(in.Items) > 0, nil
 }
 
 // epoch returns a time in Unix seconds with six decimals.
@@ -291,7 +233,7 @@ func (p *Adapter) inspectSendingKey(ctx context.Context, a *inspect.Account) err
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	ctx, x := transport.Record(ctx, time.Time{})
-	err := p.Post(ctx, &models.Request{Method: http.MethodPost, URL: p.Root + p.path("/messages"),
+	err := p.Post(ctx, models.Request{Method: http.MethodPost, URL: p.Root + p.path("/messages"),
 		ContentType: "application/x-www-form-urlencoded", Body: []byte("text=test")}, nil)
 	if err != nil {
 		return fmt.Errorf("%s cannot be reached: %w", p.Title, err)

@@ -47,10 +47,6 @@ var badAddress = regexp.MustCompile(`(?i)(?:^|[^a-z-])(to|cc|bcc)['"]? parameter
 var tooMany = regexp.MustCompile(`(?i)large batches|` +
 	`too many recipients(?:[,;]? max is (\d{1,4}))?|only (\d{1,4}) recipients per request`)
 
-// magnificent is the answer of Mailgun's root, with status 200, to a URL outside of its API
-// (a slash in the domain, a wrong base URL).
-const magnificent = "Mailgun Magnificent API"
-
 // classify returns what an answer means for the recipients of the call.
 func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []models.Part {
 	var in struct {
@@ -88,11 +84,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 //	a JSON object                              accepted, with its id
 //	the beginning of one, then it broke off    accepted, its id is lost
 //	"Mailgun Magnificent API"                  account: the URL is wrong, nothing was accepted
-//	anything else                              unknown: it is not from the Messages API, but
-//	                                           perhaps from a proxy in front of it
-//
-// The last one is not accepted, because nothing says that the mail was accepted. It is not
-// account, because nothing says that it was not, and it could arrive twice.
+//	anything else                              unknown: perhaps of a proxy, and nothing says whether the mail was accepted
 func accepted(a *kind.Answer) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {
@@ -101,7 +93,7 @@ func accepted(a *kind.Answer) []models.Part {
 	object := len(body) > 0 && body[0] == '{'
 	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	switch {
-	case bytes.HasPrefix(body, []byte(magnificent)):
+	case bytes.HasPrefix(body, []byte("Mailgun Magnificent API")):
 		return a.Whole(models.AccountClass, "")
 	case object && json.Unmarshal(body, &answer) == nil:
 		parts := a.Whole(models.Accepted, "")

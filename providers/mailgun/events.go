@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -38,12 +37,6 @@ var suppressions = map[string]models.Reason{
 	"607":                  models.SuppressedComplaint,
 }
 
-// The codes of Mailgun for a server that it cannot reach: no MX record, no connection.
-const (
-	codeNoMX      = "498"
-	codeNoConnect = "499"
-)
-
 // An event is the event-data of a post. Any field but event and timestamp may be missing, and
 // types vary.
 type event struct {
@@ -55,11 +48,20 @@ type event struct {
 	Reason    parse.Str       `json:"reason"`
 	URL       parse.Str       `json:"url"`
 	Recipient parse.Str       `json:"recipient"`
-	Message   json.RawMessage `json:"message"`
-	Variables json.RawMessage `json:"user-variables"`  // an object; also [], null or a sentence
-	Status    json.RawMessage `json:"delivery-status"` // an object or null
-	Flags     json.RawMessage `json:"flags"`
-	Reject    json.RawMessage `json:"reject"`
+	Variables json.RawMessage `json:"user-variables"` // an object; also [], null or a sentence
+	Status    status          `json:"delivery-status"`
+	Message   struct {
+		Headers struct {
+			ID parse.Str `json:"message-id"`
+		} `json:"headers"`
+	} `json:"message"`
+	Flags struct {
+		Delayed parse.Str `json:"is-delayed-bounce"`
+	} `json:"flags"`
+	Reject struct {
+		Reason      parse.Str `json:"reason"`
+		Description parse.Str `json:"description"`
+	} `json:"reject"`
 }
 
 type status struct {
@@ -73,55 +75,33 @@ type status struct {
 
 // Parse implements models.Adapter. A post holds one event.
 func (p *Adapter) Parse(body []byte) (out models.Parsed) {
-	var e event
-	in, err := readPost(body)
-	if err == nil && json.Unmarshal(in.Event, &e) != nil {
-		err = errors.New("there is no event-data that can be read")
-	}
+	e, s, err := readPost(body)
 	if err != nil {
 		out.Skipped = []string{"event 1: " + err.Error()}
 		return out
 	}
-	r := e.report(in)
+	r := e.report(s)
 	r.AddTo(&out, 1)
 	return out
 }
 
-// report translates e, an event of a post.
-func (e *event) report(in post) kind.Report {
-	var st status
-	var vars struct {
-		Log     parse.Str `json:"sd_log"`
-		Attempt parse.Str `json:"sd_attempt"`
-	}
-	var m struct {
-		Headers struct {
-			ID parse.Str `json:"message-id"`
-		} `json:"headers"`
-	}
+// report translates e, an event of a post with a signature.
+func (e *event) report(s signature) kind.Report {
 	variables, why := e.variables()
-	parse.Into(variables, &vars)
-	parse.Into(e.Status, &st)
-	parse.Into(e.Message, &m)
-	r := kind.Report{
-		Name:      e.Event,
-		Log:       vars.Log,
-		Attempt:   vars.Attempt,
-		Lost:      why,
-		MessageID: strings.Trim(string(m.Headers.ID), "<>"),
-		Address:   string(e.Recipient),
-		Daily:     true,
-		Same: []string{strings.ToLower(string(e.Event)), string(e.Timestamp), string(e.Severity), string(e.Reason),
-			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description)},
-	}
-	r.Event = models.Event{ID: string(e.ID), Kind: events.Kind(string(e.Event)), At: e.at(in)}
+	r := kind.Report{Name: e.Event, Lost: why, Address: string(e.Recipient), Daily: true}
+	parse.Into(variables, &r.Ours)
+	r.MessageID = strings.Trim(string(e.Message.Headers.ID), "<>")
+	r.Same = []string{strings.ToLower(string(e.Event)), string(e.Timestamp), string(e.Severity), string(e.Reason),
+		string(e.URL), string(e.Status.Code), string(e.Status.Attempt), string(e.Status.Message),
+		string(e.Status.Description)}
+	r.Event = models.Event{ID: string(e.ID), Kind: events.Kind(string(e.Event)), At: e.at(s)}
 	switch r.Kind {
 	case models.Bounced:
-		e.failure(&r.Event, st)
+		e.failure(&r.Event)
 	case models.Rejected:
 		e.rejection(&r.Event)
 	case models.Delivered:
-		reply := st.reply()
+		reply := e.Status.reply()
 		r.Status, r.Enhanced, r.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
 	}
 	return r
@@ -147,11 +127,9 @@ func (e *event) variables() (object json.RawMessage, why string) {
 }
 
 // at returns the time of an event; zero: neither the event nor the post has one.
-func (e *event) at(in post) (t time.Time) {
-	var sig signature
-	parse.Into(in.Signature, &sig)
-	for _, s := range [3]parse.Str{e.Timestamp, e.LoggedAt, sig.Timestamp} {
-		if t, ok := parse.Time(s); ok {
+func (e *event) at(s signature) (t time.Time) {
+	for _, text := range [3]parse.Str{e.Timestamp, e.LoggedAt, s.Timestamp} {
+		if t, ok := parse.Time(text); ok {
 			return t
 		}
 	}
@@ -175,26 +153,22 @@ func (s *status) reply() parse.Reply {
 //
 // The last event of a mail that Mailgun gave up was seen with severity temporary, so "old"
 // counts with any severity. A delayed bounce is final.
-func (e *event) failure(ev *models.Event, st status) {
-	var flags struct {
-		Delayed parse.Flag `json:"is-delayed-bounce"`
-	}
-	parse.Into(e.Flags, &flags)
-	reply := st.reply()
+func (e *event) failure(ev *models.Event) {
+	reply := e.Status.reply()
 	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
-	ev.BounceClass, ev.Async = parse.Text(string(e.Reason)), bool(flags.Delayed)
+	ev.BounceClass, ev.Async = parse.Text(string(e.Reason)), e.Flags.Delayed == "true"
 	why, severity := strings.ToLower(string(e.Reason)), strings.ToLower(string(e.Severity))
 	reason, suppressed := suppressions[why]
 	if !suppressed {
-		reason, suppressed = suppressions[string(st.Code)]
+		reason, suppressed = suppressions[string(e.Status.Code)]
 	}
-	said := reply.Reason()
+	said, unreachable := reply.Reason(), e.Status.Code == "498" || e.Status.Code == "499" // no MX record, no connection
 	switch {
 	case suppressed:
 		ev.Kind, ev.Reason = models.Dropped, reason
 	case why == "old":
 		ev.Reason = models.DeliveryTimeout
-		if st.Code == codeNoMX || st.Code == codeNoConnect {
+		if unreachable {
 			ev.Reason = models.DNSOrConnect
 		}
 	case severity == "temporary" && !ev.Async ||
@@ -203,7 +177,7 @@ func (e *event) failure(ev *models.Event, st status) {
 		switch {
 		case why == "greylisted":
 			ev.Reason = models.Greylisted
-		case said == "" && (st.Code == codeNoMX || st.Code == codeNoConnect):
+		case said == "" && unreachable:
 			ev.Reason = models.DNSOrConnect
 		}
 	case said == models.PolicyReputation || said == models.PolicyContent:
@@ -220,12 +194,7 @@ func (e *event) failure(ev *models.Event, st status) {
 // rejection sets the reason of a message that Mailgun refused after it had accepted it. It is
 // about the provider's account, unless it mentions the content.
 func (e *event) rejection(ev *models.Event) {
-	var reject struct {
-		Reason      parse.Str `json:"reason"`
-		Description parse.Str `json:"description"`
-	}
-	parse.Into(e.Reject, &reject)
-	text := cmp.Or(strings.TrimSpace(string(reject.Reason+" "+reject.Description)), string(e.Reason))
+	text := cmp.Or(strings.TrimSpace(string(e.Reject.Reason+" "+e.Reject.Description)), string(e.Reason))
 	ev.Text, ev.Reason = parse.Text(text), models.ProviderAccount
 	reply := parse.Reply{Code: 550, Text: text}
 	if said := reply.Reason(); said == models.PolicyContent || said == models.Virus {

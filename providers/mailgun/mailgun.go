@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	sdk "github.com/mailgun/mailgun-go/v4"
 
@@ -32,7 +33,7 @@ const (
 const version = "/v3"
 
 // Spec describes Mailgun. A call has one list of header fields, so that the mails to all recipients have fields of the
-// same names. A webhook has one event without the mail's content.
+// same names. A webhook has one event without the mail's content. Those of delivered events are never repeated.
 var Spec = kind.Spec[[]byte]{
 	Name:       "mailgun",
 	Short:      "mg",
@@ -42,6 +43,7 @@ var Spec = kind.Spec[[]byte]{
 	Webhook:    1 << 20,
 	Events:     events,
 	Suppress:   lists,
+	Lag:        30 * time.Minute,
 	Domain:     true,
 	Key:        parseKey,
 	Verify:     verify,

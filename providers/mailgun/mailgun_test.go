@@ -165,7 +165,8 @@ func TestCheck(t *testing.T) {
 	}
 	_, forged := sign("", []byte(`{"event-data":{}}`), time.Now())
 	var refusal *models.WebhookError
-	if _, err := providertest.Verify(p, http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+	if _, err := providertest.Verify(p, http.Header{}, forged, time.Now()); !errors.As(err, &refusal) ||
+		refusal.Status != 503 ||
 		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
@@ -208,7 +209,10 @@ func TestVerifyStatuses(t *testing.T) {
 			t.Errorf("%s: %v, want status %d", body, err, status)
 		}
 	}
-	if _, err := providertest.Verify(p, http.Header{}, good, now.Add(100*time.Hour)); !errors.As(err, new(*models.WebhookError)) {
+	if _, err := providertest.Verify(p, http.Header{}, good, now.Add(100*time.Hour)); !errors.As(
+		err,
+		new(*models.WebhookError),
+	) {
 		t.Errorf("stale: %v", err)
 	}
 }
@@ -282,7 +286,8 @@ func TestLegacyPosts(t *testing.T) {
 			}
 			var refusal *models.WebhookError
 			forged := encode(slices.Concat(c.fields, c.ours, signedFields("other", now)))
-			if _, err := providertest.Verify(p, http.Header{}, forged, now); !errors.As(err, &refusal) || refusal.Code != "bad_signature" {
+			if _, err := providertest.Verify(p, http.Header{}, forged, now); !errors.As(err, &refusal) ||
+				refusal.Code != "bad_signature" {
 				t.Errorf("%s, %s, forged: %v", c.name, kind, err)
 			}
 			got := p.Parse(body)
@@ -313,7 +318,8 @@ func TestLegacyPosts(t *testing.T) {
 		took := time.Hour
 		for i := 0; i < 5 && took > time.Second; i++ { // the machine may pause during some of them
 			began := time.Now()
-			if _, err := providertest.Verify(p, http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
+			if _, err := providertest.Verify(p, http.Header{}, []byte(body), now); !errors.As(err, &refusal) ||
+				refusal.Code != "malformed" {
 				t.Errorf("%s, with very many fields: %v", name, err)
 			}
 			took = min(took, time.Since(began))

@@ -2,6 +2,7 @@ package mailgun
 
 import (
 	"context"
+	"encoding/hex"
 	"net/http"
 	"net/mail"
 	"regexp"
@@ -16,26 +17,11 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// The texts of messages that are too large.
-const (
-	largeMessage = "the message is larger than the 25 MB that Mailgun takes"
-	largeValues  = "the recipient's values make the message larger than the 25 MB that Mailgun takes"
-	largeRequest = "the request would be larger than the 52.4 MB that Mailgun takes"
-	largeOptions = "the options of the message are longer than the 16 kB that Mailgun takes"
-)
-
 // Send implements models.Adapter with one request that has variables for every recipient.
 // They make Mailgun send a separate copy to each; without them all recipients would see each
 // other.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	m, refused := compose(c)
-	if refused != nil {
-		return refused
-	}
-	return p.Call(ctx, c, func(ctx context.Context) error {
+	return kind.Send(ctx, &p.Base, c, compose, func(ctx context.Context, m *sdk.Message) error {
 		return p.send(ctx, c, m, p.Keys().API, p.Client.HTTP.Transport)
 	}, p.classify)
 }
@@ -165,9 +151,10 @@ func begin(
 	m.SetTrackingOpens(c.TrackOpens)
 	switch {
 	case size > maxOptions:
-		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeOptions)
+		return nil, message.Refuse(call.Numbers(), models.TooLarge,
+			"the options of the message are longer than the 16 kB that Mailgun takes")
 	case len(subject)+len(text)+len(html)+int(c.AttachmentSize()) > maxMessage:
-		return nil, message.Refuse(call.Numbers(), models.TooLarge, largeMessage)
+		return nil, message.Refuse(call.Numbers(), models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	}
 	return m, nil
 }
@@ -228,10 +215,11 @@ func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped b
 			Text:       "the recipient has other header fields than the first of the call, which Mailgun cannot carry",
 		})
 	}
-	if refused := flaws.Parts(c, largeValues); refused != nil || request <= maxRequest {
-		return refused
+	refused := flaws.Parts(c, "the recipient's values make the message larger than the 25 MB that Mailgun takes")
+	if refused == nil && request > maxRequest {
+		return message.RefuseMany(c, "the request would be larger than the 52.4 MB that Mailgun takes")
 	}
-	return message.RefuseMany(c, largeRequest)
+	return refused
 }
 
 // setHeaders sets the variables for a recipient's header fields. It reports whether they have the names of all.
@@ -272,23 +260,9 @@ func address(a models.Address) string {
 	return (&mail.Address{Name: name, Address: a.Email}).String()
 }
 
-// key returns the name of a recipient variable: the form, '_' and the placeholder's name, in
-// which every byte but a-z and 0-9 becomes '_' and two hex digits. So different placeholders
-// have different keys, whether Mailgun ignores case or not, and none is logKey, attemptKey
-// or percentKey.
-func key(v message.Var) string {
-	const hexDigits = "0123456789abcdef"
-	b := make([]byte, 0, len(v.Name)+8)
-	b = append(b, byte(v.Form), '_')
-	for i := 0; i < len(v.Name); i++ {
-		if c := v.Name[i]; c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
-			b = append(b, c)
-		} else {
-			b = append(b, '_', hexDigits[c>>4], hexDigits[c&15])
-		}
-	}
-	return string(b)
-}
+// key returns the name of a recipient variable: the form, '_' and the placeholder's name in hex. So different
+// placeholders have different keys, whether Mailgun ignores case or not, and none is another of ours.
+func key(v message.Var) string { return string(v.Form) + "_" + hex.EncodeToString([]byte(v.Name)) }
 
 // percentKey is the name of a recipient variable whose value is a percent sign.
 const percentKey = "sd_pct"
@@ -298,11 +272,8 @@ const percentKey = "sd_pct"
 var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|mailing_list_unsubscribe_)`)
 
 // literal protects text that looks like a placeholder of Mailgun's. There is no documented way
-// to escape one. In HTML the percent sign becomes an entity, which is safe. In text and subject
-// it becomes a variable. That works as long as Mailgun replaces in one pass, as it does now.
-//
-// Values in text and subject are not protected, because a variable in a value would not be
-// replaced. Values in HTML are protected.
+// to escape one. In HTML, also in values, the percent sign becomes an entity, which is safe. In text and subject
+// it becomes a variable, as long as Mailgun replaces in one pass. A variable in a value would not be replaced.
 func literal(form message.Form, s string, escaped *bool) string {
 	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
 		return s

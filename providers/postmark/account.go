@@ -58,26 +58,16 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 	return err
 }
 
-// LookupLag implements models.EventLookup. None is documented.
-func (p *Adapter) LookupLag() time.Duration { return 10 * time.Minute }
-
-// Repeats implements models.EventLookup: bounces are repeated for ten hours, all others after 1, 5 and 15 minutes.
-func (p *Adapter) Repeats() time.Duration { return 20 * time.Minute }
-
 // maxMessages is how many messages of a search Postmark shows.
 const maxMessages = 10_000
 
 // LookUp implements models.EventLookup. It searches the messages that were sent in the time of the query, and reads the
 // events of those that are wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
-	to := q.To
-	if !q.SentBy.IsZero() {
-		to = q.SentBy
-	}
 	// The times are those of the US East Coast, which is five hours behind UTC, or four in summer.
 	const layout = "2006-01-02T15:04:05"
 	form := url.Values{"count": {"500"}, "fromdate": {q.From.UTC().Add(-5 * time.Hour).Format(layout)},
-		"todate": {to.UTC().Add(-4*time.Hour + time.Second).Format(layout)}}
+		"todate": {q.Until().UTC().Add(-4*time.Hour + time.Second).Format(layout)}}
 	if q.Recipient != "" {
 		form.Set("recipient", q.Recipient)
 	}
@@ -89,10 +79,10 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 		}
 		for i := range page.Messages {
 			m := &page.Messages[i]
-			var own metadata
+			var own kind.Ours
 			parse.Into(m.Metadata, &own)
 			log, _, why := parse.Ours(own.Log, own.Attempt)
-			if why != "" || q.Wants != nil && !q.Wants(log.ChunkID()) {
+			if why != "" || !q.Want(log.ChunkID()) {
 				continue
 			}
 			if err := p.readMessage(ctx, m, post); err != nil {
@@ -112,46 +102,36 @@ type sent struct {
 	Metadata  json.RawMessage
 }
 
-// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so that it is read.
+// records are the types of events in the details of a message, by their names in webhooks.
+var records = map[string]string{
+	"Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open", "LinkClicked": "Click",
+}
+
+// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so it is read.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
 	var in struct {
 		MessageEvents []struct {
-			Recipient, Type, ReceivedAt json.RawMessage
-			Details                     struct{ DeliveryMessage, BounceID, Link parse.Str }
+			Recipient, Type, ReceivedAt string
+			Details                     struct{ DeliveryMessage, BounceID, Link string }
 		}
 	}
-	path := "/messages/outbound/" + url.PathEscape(string(m.MessageID)) + "/details"
-	if err := p.Ask(ctx, http.MethodGet, path, nil, &in); err != nil {
-		return err
-	}
+	err := p.Ask(ctx, http.MethodGet, "/messages/outbound/"+url.PathEscape(string(m.MessageID))+"/details", nil, &in)
 	for _, e := range in.MessageEvents {
-		out := map[string]any{"Recipient": e.Recipient, "Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
-		record := map[string]string{`"Delivered"`: "Delivery", `"Transient"`: "Bounce", `"Bounced"`: "Bounce",
-			`"Opened"`: "Open", `"LinkClicked"`: "Click"}[string(e.Type)]
-		if record == "" {
-			continue
-		}
-		out["ReceivedAt"], out["Type"] = e.ReceivedAt, e.Type
-		if string(e.Type) == `"Bounced"` {
+		out := map[string]any{"Recipient": e.Recipient, "Type": e.Type, "ReceivedAt": e.ReceivedAt,
+			"Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
+		if err == nil && e.Type == "Bounced" {
 			bounce := map[string]json.RawMessage{}
-			path := "/bounces/" + url.PathEscape(string(e.Details.BounceID))
-			if err := p.Ask(ctx, http.MethodGet, path, nil, &bounce); err != nil {
-				return err
-			}
+			err = p.Ask(ctx, http.MethodGet, "/bounces/"+url.PathEscape(e.Details.BounceID), nil, &bounce)
 			for name, value := range bounce {
 				out[name] = value
 			}
 		}
-		out["RecordType"], out["MessageID"], out["Metadata"] = record, m.MessageID, m.Metadata
-		body, err := kind.JSON(out)
-		if err == nil {
+		out["RecordType"], out["MessageID"], out["Metadata"] = records[e.Type], m.MessageID, m.Metadata
+		if body, wrong := kind.JSON(out); err == nil && wrong == nil && records[e.Type] != "" {
 			err = post(body)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // Inspect implements inspect.Inspector. It reads the server and the webhooks of the stream. A token of a server may not
@@ -178,17 +158,12 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, err
 	}
 	on, secret := map[string]bool{}, false
+	_, address, _ := strings.Cut(webhookURL, "//")
 	for _, w := range in.Webhooks {
-		address, credentials := w.URL, false // which may have the secret
-		if scheme, rest, ok := strings.Cut(w.URL, "://"); ok {
-			if _, host, ok := strings.Cut(rest, "@"); ok {
-				address, credentials = scheme+"://"+host, true
-			}
-		}
-		if address != webhookURL {
+		if !strings.HasSuffix(w.URL, address) {
 			continue
 		}
-		secret = secret || credentials || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
+		secret = secret || strings.Contains(w.URL, "@") || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
 		for name, t := range w.Triggers {
 			on[name] = on[name] || t.Enabled
 		}

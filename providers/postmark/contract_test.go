@@ -103,7 +103,10 @@ func listPages() (out []providertest.List) {
 func acceptance(n int) string {
 	var list []string
 	for i := range n {
-		list = append(list, fmt.Sprintf(`{"To":"x","SubmittedAt":"2026-11-21T12:00:00Z","MessageID":"m%d","ErrorCode":0,"Message":"OK"}`, i))
+		list = append(
+			list,
+			fmt.Sprintf(`{"To":"x","SubmittedAt":"2026-11-21T12:00:00Z","MessageID":"m%d","ErrorCode":0,"Message":"OK"}`, i),
+		)
 	}
 	return "[" + strings.Join(list, ",") + "]"
 }
@@ -208,7 +211,10 @@ func errorOf(code int, message string) string {
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
-		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason})
+		list = append(
+			list,
+			providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason},
+		)
 		return &list[len(list)-1]
 	}
 	one := func(name, result string, class models.Class, reason models.Reason) {

@@ -13,15 +13,16 @@ import (
 // events are Postmark's. Bounce is refined by its type, SubscriptionChange by its reason.
 var events = kind.Events{
 	kind.On("Delivery", "Delivery", "Delivery", models.Delivered),
-	kind.On("Bounce", "Bounce", "Bounce", models.Bounced, models.Blocked, models.Dropped, models.Rejected, models.Deferred),
+	kind.On("Bounce", "Bounce", "Bounce", models.Bounced, models.Blocked, models.Dropped, models.Rejected,
+		models.Deferred),
 	kind.On("SpamComplaint", "SpamComplaint", "Spam Complaint", models.Complained),
 	kind.On("Open", "Open", "Open", models.Opened),
 	kind.On("Click", "Click", "Link Click", models.Clicked),
 	kind.On("SubscriptionChange", "SubscriptionChange", "Subscription Change", models.Unsubscribed),
 }
 
-// bounces maps the types of bounces. Others (Subscribe, AutoResponder, AddressChange, ChallengeVerification, Unknown) do
-// not concern a log. For those without a reason the server's reply decides.
+// bounces maps the types of bounces. Others (Subscribe, AutoResponder, AddressChange, ChallengeVerification, Unknown)
+// do not concern a log. For those without a reason the server's reply decides.
 var bounces = map[string]models.Event{
 	"HardBounce":              {Kind: models.Bounced, Reason: models.MailboxInvalid},
 	"BadEmailAddress":         {Kind: models.Bounced, Reason: models.MailboxInvalid},
@@ -58,15 +59,9 @@ type post struct {
 	Bounced     parse.Str       `json:"BouncedAt"`
 	Received    parse.Str       `json:"ReceivedAt"`
 	Changed     parse.Str       `json:"ChangedAt"`
-	Suppress    parse.Flag      `json:"SuppressSending"`
+	Suppress    parse.Str       `json:"SuppressSending"`
 	Why         parse.Str       `json:"SuppressionReason"`
 	Origin      parse.Str       `json:"Origin"`
-}
-
-// metadata is that of a mail.
-type metadata struct {
-	Log     parse.Str `json:"sd_log"`
-	Attempt parse.Str `json:"sd_attempt"`
 }
 
 // Parse implements models.Adapter.
@@ -76,19 +71,18 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 		out.Skipped = []string{"event 1: the post is not a JSON object that can be read"}
 		return out
 	}
-	var m metadata
-	parse.Into(in.Metadata, &m)
+	var ours kind.Ours
+	parse.Into(in.Metadata, &ours)
 	at := cmp.Or(in.Delivered, in.Bounced, in.Received, in.Changed)
 	address := cmp.Or(in.Recipient, in.Email)
 	r := kind.Report{
 		Name:      in.Record,
-		Log:       m.Log,
-		Attempt:   m.Attempt,
+		Ours:      ours,
 		MessageID: string(in.MessageID),
 		Address:   string(address),
 		Same:      []string{string(in.Record), string(in.Type), string(in.MessageID), string(at), string(in.Link)},
 	}
-	if m == (metadata{}) && len(in.Metadata) < len(`{"a":0}`) {
+	if ours == (kind.Ours{}) && len(in.Metadata) < len(`{"a":0}`) {
 		r.Lost = "not a mail of ours (it has no metadata)"
 	}
 	r.Event = models.Event{Kind: events.Kind(string(in.Record))}
@@ -128,7 +122,7 @@ func (in *post) bounce(ev *models.Event) {
 // suppressed by hand holds only at Postmark.
 func (in *post) change() models.EventKind {
 	switch {
-	case !bool(in.Suppress):
+	case in.Suppress != "true":
 	case in.Why == "SpamComplaint":
 		return models.Complained
 	case in.Why == "ManualSuppression" && in.Origin == "Recipient":

@@ -39,6 +39,8 @@ var Spec = kind.Spec[string]{
 	Webhook:    1 << 20,
 	Events:     events,
 	Suppress:   lists,
+	Lag:        10 * time.Minute, // none is documented
+	Repeat:     20 * time.Minute, // bounces for ten hours, all others after 1, 5 and 15 minutes
 	Key:        kind.SecretKey,
 	Header:     kind.Secret,
 	Authorize:  func(h http.Header, key string) { h.Set("X-Postmark-Server-Token", key) },
@@ -68,7 +70,8 @@ var New = kind.New[string, Adapter](&Spec)
 
 // Send implements models.Adapter.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	return p.Deliver(ctx, c, p.Compose, nil, p.classify)
+	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, nil) }
+	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
 
 // Compose implements models.Composer.
@@ -108,7 +111,8 @@ func write(w *kind.Writer, m *kind.Mail) {
 		w.Begin('{').Field("Name", h.Name).Field("Value", h.Value).End('}')
 	}
 	w.End(']').Optional("Tag", strings.Join(message.Tags(c.Content, 1), ""))
-	w.Key("Metadata").Begin('{').Field(kind.LogKey, to.Log.String()).Field(kind.AttemptKey, strconv.Itoa(c.Attempt)).End('}')
+	w.Key("Metadata").Begin('{').Field(kind.LogKey, to.Log.String())
+	w.Field(kind.AttemptKey, strconv.Itoa(c.Attempt)).End('}')
 	w.Bool("TrackOpens", c.Content.TrackOpens)
 	w.Field("TrackLinks", map[bool]string{true: "HtmlOnly", false: "None"}[c.Content.TrackClicks])
 	w.Key("Attachments").Begin('[')
@@ -190,24 +194,19 @@ func (p *Adapter) results(a *kind.Answer) (parts []models.Part) {
 	}
 	for i, mail := range mails {
 		own := p.About(a, string(in[i].Code), string(in[i].Message))
-		class, reason := models.Unknown, models.Reason("")
-		switch {
-		case (own.Code == "" || own.Code == "0") && in[i].MessageID != "":
-			class = models.Accepted
-		case own.Code != "" && own.Code != "0":
-			class, reason = own.Meaning(rules)
+		class, reason := own.Meaning(rules)
+		switch refused := own.Code != "" && own.Code != "0"; {
+		case !refused && in[i].MessageID != "":
+			parts = append(parts, own.Accepted(mail, in[i].MessageID))
+			continue
+		case !refused:
+			class, reason = models.Unknown, ""
+		case class == models.Split && a.Call.Together():
+			class, reason = models.RejectedHereClass, models.RejectedHere
+		case class == models.Split:
+			class, reason = models.RejectedRecipient, models.MailboxInvalid
 		}
-		if class == models.Split {
-			class, reason = own.BadAddress()[0].Class, own.BadAddress()[0].Reason
-			if !a.Call.Together() {
-				class, reason = models.RejectedRecipient, models.MailboxInvalid
-			}
-		}
-		part := own.Part(class, reason, mail)
-		if class == models.Accepted {
-			part.MessageID = parse.Text(string(in[i].MessageID))
-		}
-		parts = append(parts, part)
+		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }

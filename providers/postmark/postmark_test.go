@@ -83,7 +83,8 @@ func TestSecrets(t *testing.T) {
 		early := p.VerifyHeader(&models.Webhook{Header: h})
 		require.Equal(t, err, early, "the header says it all")
 	}
-	require.Equal(t, p.Parse(body), p.Parse(body))
+	first, again := p.Parse(body), p.Parse(body)
+	require.Equal(t, first, again, "a doubled post has the same event")
 	other := bytes.Replace(body, []byte("12:00:00Z"), []byte("12:00:01Z"), 1)
 	require.NotEqual(t, p.Parse(body).Events[0].Event.ID, p.Parse(other).Events[0].Event.ID)
 	require.Empty(t, p.Parse(body[:len(body)-20]).Events, "a truncated post")
@@ -135,15 +136,21 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"TotalCount":"%d","Messages":[%s]}`, f.total, strings.Join(list, ","))
 	case r.URL.Path == "/messages/outbound/m0/details":
 		_, _ = w.Write([]byte(`{"MessageEvents":[
-			{"Recipient":"ann@rcpt.test","Type":"Transient","ReceivedAt":"2026-11-21T11:00:00Z","Details":{"DeliveryMessage":"smtp;421 4.7.0 later"}},
-			{"Recipient":"ann@rcpt.test","Type":"Delivered","ReceivedAt":"2026-11-21T12:00:00Z","Details":{"DeliveryMessage":"smtp;250 OK"}},
+			{"Recipient":"ann@rcpt.test","Type":"Transient","ReceivedAt":"2026-11-21T11:00:00Z",
+				"Details":{"DeliveryMessage":"smtp;421 4.7.0 later"}},
+			{"Recipient":"ann@rcpt.test","Type":"Delivered","ReceivedAt":"2026-11-21T12:00:00Z",
+				"Details":{"DeliveryMessage":"smtp;250 OK"}},
 			{"Recipient":"ann@rcpt.test","Type":"Opened","ReceivedAt":"2026-11-21T12:01:00Z","Details":{}},
-			{"Recipient":"ann@rcpt.test","Type":"LinkClicked","ReceivedAt":"2026-11-21T12:02:00Z","Details":{"Link":"https://x.test"}},
+			{"Recipient":"ann@rcpt.test","Type":"LinkClicked","ReceivedAt":"2026-11-21T12:02:00Z",
+				"Details":{"Link":"https://x.test"}},
 			{"Recipient":"ann@rcpt.test","Type":"SubscriptionChanged","ReceivedAt":"2026-11-21T12:02:00Z"},
-			{"Recipient":"ann@rcpt.test","Type":"Bounced","ReceivedAt":"2026-11-21T12:03:00Z","Details":{"BounceID":"901542550"}}]}`))
+			{"Recipient":"ann@rcpt.test","Type":"Bounced","ReceivedAt":"2026-11-21T12:03:00Z",
+				"Details":{"BounceID":"901542550"}}]}`))
 	case r.URL.Path == "/bounces/901542550":
-		_, _ = w.Write([]byte(`{"ID":901542550,"Type":"HardBounce","Email":"ann@rcpt.test","BouncedAt":"2026-11-21T12:03:00.5Z",` +
-			`"Details":"smtp;550 5.1.1 unknown","MessageID":"m0"}`))
+		_, _ = w.Write(
+			[]byte(`{"ID":901542550,"Type":"HardBounce","Email":"ann@rcpt.test","BouncedAt":"2026-11-21T12:03:00.5Z",` +
+				`"Details":"smtp;550 5.1.1 unknown","MessageID":"m0"}`),
+		)
 	default:
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}
@@ -157,7 +164,12 @@ func TestLookUp(t *testing.T) {
 	p := adapter(t, server.URL)
 	defer p.Close()
 	begun := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	q := models.LookupQuery{From: begun, To: begun.Add(24 * time.Hour), SentBy: begun.Add(time.Hour), Recipient: "ann@rcpt.test"}
+	q := models.LookupQuery{
+		From:      begun,
+		To:        begun.Add(24 * time.Hour),
+		SentBy:    begun.Add(time.Hour),
+		Recipient: "ann@rcpt.test",
+	}
 	var got []string
 	post := func(body []byte) error {
 		parsed := p.Parse(body)

@@ -70,8 +70,8 @@ func TestContract(t *testing.T) {
 			return fmt.Appendf(nil, `{"type":"email.delivered","created_at":"2026-11-21T12:00:00.123Z","data":{"email_id":`+
 				`"e1","to":["a@b.test"],"tags":{"sd_log":"%s","sd_attempt":"%d"}}}`, log, attempt)
 		},
-		Mixed: []byte(`{"type":"email.bounced","created_at":7,"data":{"email_id":{},"to":"Ann <a@b.test>","tags":[` +
-			`{"name":"sd_log","value":"01930000-0000-7000-8abc-def000000001"},{"name":"sd_attempt","value":1}],` +
+		Mixed: []byte(`{"type":"email.bounced","created_at":7,"data":{"email_id":{},"to":"a@b.test","tags":` +
+			`{"sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":1},` +
 			`"bounce":{"message":[],"type":"Permanent","subType":null,"diagnosticCode":"smtp; 550 5.1.1 a@b.test unknown"}}}`),
 		MixedGood: 1,
 		Lists:     listPages(),
@@ -179,7 +179,10 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 			c.ReplyTo += map[bool]string{true: ", ", false: ""}[i > 0] + a.String()
 		}
 		for _, a := range m.Attachments {
-			c.Files = append(c.Files, providertest.File{Name: a.Filename, Type: a.ContentType, ContentID: a.ContentID, Data: a.Content})
+			c.Files = append(
+				c.Files,
+				providertest.File{Name: a.Filename, Type: a.ContentType, ContentID: a.ContentID, Data: a.Content},
+			)
 		}
 		out = append(out, c)
 	}
@@ -192,7 +195,8 @@ func named(s string) (*mail.Address, error) {
 	if !ok {
 		name, address = "", s
 	}
-	if strings.ContainsAny(name, `,;:<>()[]@"\`+"\r\n") || strings.HasPrefix(name, "=?") || ok != strings.HasSuffix(s, ">") {
+	if strings.ContainsAny(name, `,;:<>()[]@"\`+"\r\n") || strings.HasPrefix(name, "=?") ||
+		ok != strings.HasSuffix(s, ">") {
 		return nil, fmt.Errorf("address %q", s)
 	}
 	one, err := mail.ParseAddress(address)
@@ -211,7 +215,10 @@ func refusal(name, message string) string {
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
-		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason})
+		list = append(
+			list,
+			providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason},
+		)
 		return &list[len(list)-1]
 	}
 	add("accepted", 200, "", models.Accepted, "").Each = acceptance
@@ -227,17 +234,30 @@ func answers() []providertest.Answer {
 		}
 	}
 	a := add("one address of a batch", 200, "", models.RejectedRecipient, models.MailboxInvalid)
-	a.Each, a.Others = one("Invalid `to` field. The email address needs to follow the `email@example.com` format."), models.Accepted
+	a.Each, a.Others = one(
+		"Invalid `to` field. The email address needs to follow the `email@example.com` format.",
+	), models.Accepted
 	a = add("one mail of a batch", 200, "", models.RejectedRequest, models.InvalidRequest)
 	a.Each, a.Others = one("The `html` is too odd"), models.Accepted
 	add("an index that no mail has", 200, `{"data":[{"id":"a"},{"id":"b"}],"errors":[{"index":7,"message":"x"}]}`,
 		models.Unknown, "")
-	add("the same index twice", 200, `{"data":[{"id":"a"}],"errors":[{"index":0,"message":"x"},{"index":0,"message":"x"}]}`,
-		models.Unknown, "")
+	add(
+		"the same index twice",
+		200,
+		`{"data":[{"id":"a"}],"errors":[{"index":0,"message":"x"},{"index":0,"message":"x"}]}`,
+		models.Unknown,
+		"",
+	)
 	add("key of idempotency", 400, refusal("invalid_idempotency_key", "1 to 256 characters"), models.RejectedHereClass, "")
 	add("invalid", 400, refusal("validation_error", "Something is wrong"), models.RejectedRequest, models.InvalidRequest)
 	add("invalid API key", 400, refusal("validation_error", "API key is invalid"), models.AccountClass, "")
-	a = add("some address", 422, refusal("validation_error", "Invalid `to` field. The address is wrong: a@b.test"), models.Split, "")
+	a = add(
+		"some address",
+		422,
+		refusal("validation_error", "Invalid `to` field. The address is wrong: a@b.test"),
+		models.Split,
+		"",
+	)
 	a.One = models.RejectedRecipient
 	add("no key", 401, refusal("missing_api_key", "Missing API key"), models.AccountClass, "")
 	add("restricted key", 401, refusal("restricted_api_key", "This API key is restricted"), models.AccountClass, "")
@@ -247,7 +267,13 @@ func answers() []providertest.Answer {
 		models.SenderNotVerified)
 	add("not found", 404, refusal("not_found", "The requested endpoint does not exist"), models.AccountClass, "")
 	add("method", 405, refusal("method_not_allowed", "no"), models.AccountClass, "")
-	add("the key with another body", 409, refusal("invalid_idempotent_request", "Same key, other payload"), models.Unknown, "")
+	add(
+		"the key with another body",
+		409,
+		refusal("invalid_idempotent_request", "Same key, other payload"),
+		models.Unknown,
+		"",
+	)
 	add("the key at once", 409, refusal("concurrent_idempotent_requests", "in progress"), models.Unknown, "")
 	add("locked", 409, refusal("resource_locked", "locked"), models.Unknown, "")
 	add("conflict of a proxy", 409, "<html>", models.Unknown, "")

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,7 +76,8 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) > 0 {
 		h.Set("Idempotency-Key", "sd-"+c.Recipients[0].Log.ChunkID().String()+"-"+strconv.Itoa(c.Attempt))
 	}
-	return p.Deliver(ctx, c, p.Compose, h, p.classify)
+	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, h) }
+	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
 
 // Compose implements models.Composer.
@@ -159,7 +161,8 @@ var rules = []kind.Rule{
 	{Status: http.StatusBadRequest, Code: "validation_error", Words: regexp.MustCompile(`(?i)API key`),
 		Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Words: aboutTo, Class: models.Split},
-	{Status: http.StatusBadRequest, Code: "validation_error", Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Status: http.StatusBadRequest, Code: "validation_error", Class: models.RejectedRequest,
+		Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Class: models.RejectedHereClass},
 	{Status: http.StatusUnprocessableEntity, Code: noCode, Class: models.RejectedHereClass}, // perhaps of a proxy
 	{Status: http.StatusUnprocessableEntity, Words: aboutTo, Class: models.Split},
@@ -190,21 +193,22 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 // accepted reads a 2xx: the ids of the accepted mails in order, and the index and the message of each other one. If
 // their number is not that of the mails, it is not known which were accepted.
 func (p *Adapter) accepted(a *kind.Answer) (parts []models.Part) {
-	type accepted struct {
-		ID parse.Str `json:"id"`
-	}
+	type id struct{ ID parse.Str }
 	var in struct {
-		accepted
-		Data   []accepted `json:"data"`
+		id
+		Data   []id
 		Errors []struct {
-			Index   int       `json:"index"`
-			Message parse.Str `json:"message"`
-		} `json:"errors"`
+			Index   int
+			Message parse.Str
+		}
 	}
 	mails := a.Mails()
 	err := json.Unmarshal(a.Body, &in)
 	if len(mails) == 1 && in.ID != "" {
-		in.Data = []accepted{in.accepted}
+		in.Data = []id{in.id}
+	}
+	if err != nil || len(in.Data)+len(in.Errors) != len(mails) {
+		return a.Whole(models.Unknown, "")
 	}
 	for _, e := range in.Errors {
 		if e.Index < 0 || e.Index >= len(mails) || mails[e.Index].Empty() {
@@ -218,16 +222,9 @@ func (p *Adapter) accepted(a *kind.Answer) (parts []models.Part) {
 		parts = append(parts, bad.Part(class, reason, mails[e.Index]))
 		mails[e.Index] = models.Set{}
 	}
-	if err != nil || len(in.Data)+len(in.Errors) != len(mails) {
-		return a.Whole(models.Unknown, "")
-	}
-	for _, mail := range mails {
-		if mail.Empty() {
-			continue
-		}
-		part := a.Part(models.Accepted, "", mail)
-		part.MessageID = parse.Text(string(in.Data[0].ID))
-		parts, in.Data = append(parts, part), in.Data[1:]
+	mails = slices.DeleteFunc(mails, models.Set.Empty)
+	for i, mail := range mails {
+		parts = append(parts, a.Accepted(mail, in.Data[i].ID))
 	}
 	return parts
 }

@@ -74,33 +74,16 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 // The Email Logs API (twilio/sendgrid-oai, spec/json/tsg_logs_v3.json): POST /v3/logs lists
 // messages by the time at which they were accepted, without pages, and
 // GET /v3/logs/{sg_message_id} returns the events of one. It covers 30 days and needs a key
-// that may read it.
+// that may read it. No lag is documented, and not that a list is complete: a query without a result proves nothing.
 //
-// Its documentation names no lag and does not promise that the list is complete, so that a
-// query without a result proves nothing: LookUp gives no negative evidence.
-//
-// Queries are by time and address. The message id is in the answer, which an unknown outcome
-// lacks, and a category is that of many messages. Events name their log and attempt.
+// The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 const (
 	logsEndpoint = "/v3/logs"
 	maxListed    = 1000 // messages of one answer
-	lookupLag    = 10 * time.Minute
 	lookupWindow = 30 * 24 * time.Hour
-	// repeats is how long SendGrid repeats a post that was not received (docs: Event Webhook).
-	repeats = 24 * time.Hour
 )
 
-// LookupLag implements models.EventLookup.
-func (p *Adapter) LookupLag() time.Duration { return lookupLag }
-
-// Repeats implements models.EventLookup.
-func (p *Adapter) Repeats() time.Duration { return repeats }
-
-// statuses are all statuses of a message.
 var statuses = []string{"processed", "delivered", "deferred", "dropped", "bounced", "blocked"}
-
-// errTooMany reports that SendGrid lists only a part of the messages.
-var errTooMany = fmt.Errorf("look up events: %w: too many messages in one second", models.ErrPartialLogs)
 
 // LookUp implements models.EventLookup. It finds the events of mail that was accepted in
 // the time of the query. If there are more messages than SendGrid lists, it halves the time,
@@ -110,16 +93,11 @@ var errTooMany = fmt.Errorf("look up events: %w: too many messages in one second
 // request's chunk is wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	from := models.LaterOf(q.From, time.Now().Add(-lookupWindow)).UTC().Truncate(time.Second)
-	to := q.To
-	if !q.SentBy.IsZero() {
-		to = q.SentBy
-	}
-	to = to.UTC().Add(time.Second - 1).Truncate(time.Second)
+	to := q.Until().UTC().Add(time.Second - 1).Truncate(time.Second)
 	l := lookup{Adapter: p, query: q, post: post, wanted: map[string]bool{}}
 	return l.span(ctx, from, to)
 }
 
-// A lookup is one call of LookUp.
 type lookup struct {
 	*Adapter
 	query  models.LookupQuery
@@ -127,7 +105,6 @@ type lookup struct {
 	wanted map[string]bool // by id of a request, as far as it is known
 }
 
-// A summary is a message in the list.
 type summary struct {
 	ID string `json:"sg_message_id"`
 	To string `json:"to_email"`
@@ -161,14 +138,13 @@ func (l *lookup) span(ctx context.Context, from, to time.Time) error {
 			return err
 		}
 		if len(list) >= maxListed {
-			return errTooMany // what was found counts, but this is no answer
+			return fmt.Errorf("%w: too many messages in one second", models.ErrPartialLogs) // what was found counts
 		}
 	}
 	return nil
 }
 
-// list returns the messages that were accepted in [from, to) and have a status, if one is
-// given.
+// list returns the messages that were accepted in [from, to) and have a status; "": any.
 func (l *lookup) list(ctx context.Context, from, to time.Time, status string) ([]summary, error) {
 	query := fmt.Sprintf(`sg_message_id_created_at >= TIMESTAMP "%s" AND sg_message_id_created_at < TIMESTAMP "%s"`,
 		from.Format(time.RFC3339), to.Format(time.RFC3339))
@@ -206,7 +182,7 @@ func (l *lookup) read(ctx context.Context, list []summary) error {
 		body := details.body()
 		if !known {
 			ours := l.Parse(body).Events
-			l.wanted[request] = len(ours) > 0 && (l.query.Wants == nil || l.query.Wants(ours[0].Log.ChunkID()))
+			l.wanted[request] = len(ours) > 0 && l.query.Want(ours[0].Log.ChunkID())
 		}
 		if l.wanted[request] {
 			if err := l.post(body); err != nil {

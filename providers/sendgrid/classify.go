@@ -1,7 +1,6 @@
 package sendgrid
 
 import (
-	"encoding/json"
 	"net/http"
 	"regexp"
 	"slices"
@@ -39,11 +38,8 @@ var (
 
 // classify returns what an answer means for the recipients of the call.
 func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []models.Part {
-	var errs []apiError
-	if x.Status >= 300 {
-		errs = readErrors(x.Body)
-	}
-	a := p.Answer(c, x, saidBy(errs), now)
+	errs, said := readErrors(x.Body)
+	a := p.Answer(c, x, said, now)
 	switch {
 	case a.OK():
 		return accepted(a)
@@ -53,10 +49,8 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	return a.By(rules)
 }
 
-// accepted reads a 2xx. The body of a 202 is empty and its ID is in the header, so a body
-// that breaks off does not matter. Any other 2xx counts if it has the ID. Without one it is
-// not from SendGrid (but from a proxy or a captive portal), and it is not known whether the
-// call reached SendGrid.
+// accepted reads a 2xx. A 202 has its ID in the header, so a body that breaks off does not matter. Any other 2xx counts
+// if it has the ID. Without one it is of a proxy, and nobody knows whether the call reached SendGrid.
 func accepted(a *kind.Answer) []models.Part {
 	id := parse.Text(a.Header.Get("X-Message-Id"))
 	if a.Status != http.StatusAccepted && id == "" {
@@ -74,9 +68,7 @@ func badRequest(a *kind.Answer, errs []apiError) []models.Part {
 	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
 	switch {
 	case len(errs) == 0:
-		// This is not an answer of SendGrid's API. It says nothing about the message,
-		// only that it was refused here.
-		return a.Whole(models.RejectedHereClass, "")
+		return a.Whole(models.RejectedHereClass, "") // not of SendGrid's API: it says nothing about the message
 	case !slices.ContainsFunc(errs, func(e apiError) bool { return !aboutFile(e) }):
 		// SendGrid has rules of its own for the names and types of files.
 		return a.Whole(models.RejectedHereClass, models.RejectedHere)
@@ -140,38 +132,21 @@ func recipient(c *models.Call, field string) (r *models.CallRecipient, ofAddress
 	return nil, false
 }
 
-// readErrors returns the errors of a body, at most one for each recipient.
-func readErrors(body []byte) (out []apiError) {
-	var e struct {
-		Errors json.RawMessage `json:"errors"`
-	}
-	var list []json.RawMessage
-	parse.Into(body, &e)
-	parse.Into(e.Errors, &list)
-	for _, raw := range list[:min(len(list), Spec.Recipients)] {
-		var one apiError
-		parse.Into(raw, &one)
-		if one != (apiError{}) {
-			out = append(out, one)
+// readErrors returns the errors of a body, at most one for each recipient, and their words.
+func readErrors(body []byte) (errs []apiError, said string) {
+	var in struct{ Errors []apiError }
+	parse.Into(body, &in)
+	var texts []string
+	for _, e := range in.Errors[:min(len(in.Errors), Spec.Recipients)] {
+		if e == (apiError{}) {
+			continue
 		}
-	}
-	return out
-}
-
-// saidBy returns the words of errors.
-func saidBy(errs []apiError) string {
-	var b strings.Builder
-	for i, e := range errs {
-		if b.Len() > 2*models.MaxText {
-			break
-		}
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(string(e.Message))
+		errs = append(errs, e)
+		text := string(e.Message)
 		if e.Field != "" {
-			b.WriteString(" (" + string(e.Field) + ")")
+			text += " (" + string(e.Field) + ")"
 		}
+		texts = append(texts, text)
 	}
-	return b.String()
+	return errs, strings.Join(texts, "; ")
 }

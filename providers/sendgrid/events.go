@@ -71,16 +71,11 @@ type event struct {
 	Status         parse.Str `json:"status"`
 	Type           parse.Str `json:"type"`
 	Classification parse.Str `json:"bounce_classification"`
-	Attempt        parse.Str `json:"attempt"`
+	Try            parse.Str `json:"attempt"`
 	URL            parse.Str `json:"url"`
-	arguments
+	kind.Ours
 
 	Args json.RawMessage `json:"custom_args"` // where the Email Logs API has the arguments
-}
-
-type arguments struct {
-	Log       parse.Str `json:"sd_log"`
-	SDAttempt parse.Str `json:"sd_attempt"`
 }
 
 // Parse implements models.Adapter. It splits the array before it reads the elements, so that
@@ -143,17 +138,16 @@ func elements(body []byte, each func([]byte)) (whole bool) {
 
 // report translates e. An asynchronous bounce may come without custom arguments (sendgrid/docs #5177).
 func (e *event) report() kind.Report {
-	parse.Into(e.Args, &e.arguments)
+	parse.Into(e.Args, &e.Ours)
 	r := kind.Report{
 		Name:      e.Event,
-		Log:       e.Log,
-		Attempt:   e.SDAttempt,
+		Ours:      e.Ours,
 		MessageID: e.requestID(),
 		Address:   string(e.Email),
-		Same: []string{string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL), string(e.Reason),
+		Same: []string{string(e.Event), string(e.Timestamp), string(e.Try), string(e.URL), string(e.Reason),
 			string(e.Response), string(e.Status)},
 	}
-	if e.Log == "" && e.SDAttempt == "" {
+	if e.Ours == (kind.Ours{}) {
 		r.Lost = "not a mail of ours (no sd_log)"
 	}
 	text := string(cmp.Or(e.Reason, e.Response))

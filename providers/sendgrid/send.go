@@ -22,14 +22,7 @@ const endpoint = "/v3/mail/send"
 
 // Send implements models.Adapter with one request that has a personalization for each mail.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	body, refused := compose(c)
-	if refused != nil {
-		return refused
-	}
-	return p.Call(ctx, c, func(ctx context.Context) error {
+	return kind.Send(ctx, &p.Base, c, compose, func(ctx context.Context, body []byte) error {
 		req := sg.GetRequest(p.Keys().API, endpoint, p.Root)
 		req.Method, req.Body = "POST", body
 		_, err := (&rest.Client{HTTPClient: p.Client.HTTP}).SendWithContext(ctx, req)
@@ -131,13 +124,9 @@ func personalize(head []byte, c *models.Call, prefix string, vars []message.Var)
 	for i, v := range vars {
 		p.tokens = append(p.tokens, prefix+string(v.Form)+strconv.Itoa(i)+"-")
 	}
-	mails := c.Recipients
-	if c.Together() {
-		mails = mails[:1]
-	}
 	p.Key("personalizations").Begin('[')
-	for i := range mails {
-		p.mail(&mails[i])
+	for i := range message.Mails(c) {
+		p.mail(&c.Recipients[i])
 	}
 	p.End(']').End('}')
 	return p.Writer, p.Parts(c, "the recipient's values are longer than the 10,000 bytes that SendGrid takes")
@@ -238,21 +227,18 @@ func tokenPrefix(c *models.Call) string {
 
 // holds reports whether the content or a value contains s.
 func holds(c *models.Call, s string) bool {
-	if strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) || strings.Contains(c.Content.HTML, s) {
-		return true
+	has := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, s) })
 	}
+	found := has(c.Content.Subject, c.Content.Text, c.Content.HTML)
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		if strings.Contains(r.Email, s) || strings.Contains(r.Name, s) {
-			return true
-		}
+		found = found || has(r.Email, r.Name)
 		for _, v := range r.Vars {
-			if strings.Contains(v, s) {
-				return true
-			}
+			found = found || strings.Contains(v, s)
 		}
 	}
-	return false
+	return found
 }
 
 func address(a models.Address) *mail.Email { return mail.NewEmail(name(a.Name), a.Email) }

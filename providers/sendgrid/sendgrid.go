@@ -9,6 +9,7 @@ package sendgrid
 
 import (
 	"crypto/ecdsa"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
@@ -31,6 +32,8 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 	Webhook:    4 << 20, // SendGrid sends events once it has 768 kB of them
 	Events:     events,
 	Suppress:   lists,
+	Lag:        10 * time.Minute,
+	Repeat:     24 * time.Hour, // docs: Event Webhook
 	Key:        parseKey,
 	Authorize:  kind.Bearer,
 	Header:     verifyHeader,

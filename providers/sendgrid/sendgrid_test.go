@@ -157,7 +157,8 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *models.WebhookError
-	if _, err := providertest.Verify(p, http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+	if _, err := providertest.Verify(p, http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) ||
+		refusal.Status != 503 ||
 		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}

@@ -23,13 +23,10 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// maxSignature bounds the text of a signature. One of the curve P-256 has at most 96 bytes.
-const maxSignature = 128
-
 // verifyHeader refuses posts without a fresh timestamp and a signature.
 func verifyHeader(_ []*ecdsa.PublicKey, w *models.Webhook) error {
 	signature, timestamp := w.Header.Get(signatureHeader), w.Header.Get(timestampHeader)
-	if signature == "" || timestamp == "" || len(signature) > maxSignature {
+	if signature == "" || timestamp == "" || len(signature) > 128 { // of P-256 it has at most 96 bytes
 		return kind.Forged("the post has no signature, or too long a one")
 	}
 	if _, err := base64.StdEncoding.Strict().DecodeString(signature); err != nil {
@@ -82,11 +79,8 @@ func parseKey(text string) (*ecdsa.PublicKey, error) {
 		return nil, errors.New("it is not a public key (DER SubjectPublicKeyInfo)")
 	}
 	public, ok := key.(*ecdsa.PublicKey)
-	if !ok {
-		return nil, errors.New("it is not an ECDSA key")
-	}
-	if public.Curve != elliptic.P256() {
-		return nil, errors.New("it is not on the curve P-256")
+	if !ok || public.Curve != elliptic.P256() {
+		return nil, errors.New("it is not an ECDSA key on the curve P-256")
 	}
 	return public, nil
 }

@@ -14,16 +14,23 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Call makes the request of a call with do, which sends it through the Client at most once, and returns what classify
-// says of its answer. It ends with ctx or after the provider's time-out.
-func (b *Base[K]) Call(
-	ctx context.Context, c *models.Call, do func(ctx context.Context) error,
-	classify func(*models.Call, transport.Answer, time.Time) []models.Part,
+// Send implements Send of models.Adapter: it composes a call, makes its request with do, which sends it through the
+// Client at most once, and returns what classify says of the answer. It ends with ctx or after the provider's time-out.
+func Send[K, R any](
+	ctx context.Context, b *Base[K], c *models.Call, compose func(*models.Call) (R, []models.Part),
+	do func(ctx context.Context, r R) error, classify func(*models.Call, transport.Answer, time.Time) []models.Part,
 ) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	r, refused := compose(c)
+	if refused != nil {
+		return refused
+	}
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	ctx, x := transport.Record(ctx, c.StartBy)
-	err := do(ctx)
+	err := do(ctx, r)
 	if x.Status != 0 {
 		return classify(c, x.Answer, time.Now())
 	}
@@ -36,23 +43,8 @@ func (b *Base[K]) Request(path string, body []byte) models.Request {
 	return models.Request{Method: http.MethodPost, URL: b.Root + path, ContentType: "application/json", Body: body}
 }
 
-// Deliver implements Send of models.Adapter for a kind without an SDK: it composes a call and posts it with a header.
-func (b *Base[K]) Deliver(
-	ctx context.Context, c *models.Call, compose func(*models.Call) (models.Request, []models.Part), h http.Header,
-	classify func(*models.Call, transport.Answer, time.Time) []models.Part,
-) []models.Part {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	r, refused := compose(c)
-	if refused != nil {
-		return refused
-	}
-	return b.Call(ctx, c, func(ctx context.Context) error { return b.Post(ctx, &r, h) }, classify)
-}
-
-// Post sends a composed request with the API key and a header. Use it in Call.
-func (b *Base[K]) Post(ctx context.Context, r *models.Request, h http.Header) error {
+// Post sends a request with the API key and a header. Use it in Send.
+func (b *Base[K]) Post(ctx context.Context, r models.Request, h http.Header) error {
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
 		return err
@@ -109,6 +101,13 @@ func (a *Answer) Part(class models.Class, reason models.Reason, of models.Set) m
 		p.RetryAt = a.RetryAt
 	case models.RejectedRecipient, models.RejectedRequest, models.RejectedHereClass, models.Unknown, models.Split:
 	}
+	return p
+}
+
+// Accepted returns the part of a mail that was accepted under an ID.
+func (a *Answer) Accepted(mail models.Set, id parse.Str) models.Part {
+	p := a.Part(models.Accepted, "", mail)
+	p.MessageID = parse.Text(string(id))
 	return p
 }
 

@@ -30,14 +30,10 @@ func Batch(
 	if c.Content.Size() > int64(most.Mail) {
 		return nil, message.Refuse(c.Numbers(), models.TooLarge, "the message"+larger)
 	}
-	mails := c.Recipients
-	if c.Together() {
-		mails = mails[:1]
-	}
 	var flaws message.Flaws
 	w := Writer{'['}
-	for i := range mails {
-		r, start := &mails[i], len(w)
+	for i := range message.Mails(c) {
+		r, start := &c.Recipients[i], len(w)
 		m, missing := message.Render(c.Content, &r.Recipient)
 		if missing != "" {
 			flaws.Lack(r, missing)

@@ -33,6 +33,8 @@ type Spec[K any] struct {
 	Carries    models.Capabilities
 	Events     Events
 	Suppress   []models.ProviderList // its suppression lists
+	Lag        time.Duration         // of its log of events
+	Repeat     time.Duration         // for which it repeats every webhook that was not received
 	Domain     bool                  // it needs the setting domain
 	Key        func(text string) (K, error)
 	Authorize  func(h http.Header, key string) // adds the API key to a request
@@ -168,6 +170,12 @@ func (b *Base[K]) Verify(ctx context.Context, w *models.Webhook) (v models.Verif
 	}
 	return b.Spec.Verify(ctx, b.Keys().Webhook, w)
 }
+
+// LookupLag implements models.EventLookup.
+func (b *Base[K]) LookupLag() time.Duration { return b.Lag }
+
+// Repeats implements models.EventLookup.
+func (b *Base[K]) Repeats() time.Duration { return b.Repeat }
 
 // Lists implements models.ProviderLists.
 func (b *Base[K]) Lists() []models.ProviderList { return slices.Clone(b.Suppress) }

@@ -9,15 +9,21 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
+// Ours is the metadata of a mail, as it comes back.
+type Ours struct {
+	Log     parse.Str `json:"sd_log"`
+	Attempt parse.Str `json:"sd_attempt"`
+}
+
 // A Report is an event as a provider reports it, read by its kind.
 type Report struct {
-	Name         parse.Str // of the event, as the provider calls it
-	Log, Attempt parse.Str // as they came back
-	Lost         string    // why they did not come back, although the mail may be ours
-	MessageID    string    // as in the answer to the call
-	Address      string
-	Same         []string // what repeats of the event have in common, if it has no ID
-	Daily        bool     // its ID is unique only within a day
+	Name parse.Str // of the event, as the provider calls it
+	Ours
+	Lost      string // why they did not come back, although the mail may be ours
+	MessageID string // as in the answer to the call
+	Address   string
+	Same      []string // what repeats of the event have in common, if it has no ID
+	Daily     bool     // its ID is unique only within a day
 
 	// Event has no attempt. It has no Kind if it concerns no log, and a zero At if no time is known.
 	models.Event
@@ -42,7 +48,7 @@ func (r *Report) AddTo(out *models.Parsed, n int) {
 		out.Unnamed = append(out.Unnamed, models.UnnamedEvent{MessageID: r.MessageID, Address: r.Address, Event: r.Event})
 		return
 	}
-	log, attempt, why := parse.Ours(r.Log, r.Attempt)
+	log, attempt, why := parse.Ours(r.Ours.Log, r.Ours.Attempt)
 	if why != "" {
 		skip(why)
 		return
@@ -50,7 +56,7 @@ func (r *Report) AddTo(out *models.Parsed, n int) {
 	if r.Event.Attempt = attempt; r.At.IsZero() {
 		r.At = log.Time() // never later than the event
 	}
-	r.identify(string(r.Log), string(r.Attempt), address)
+	r.identify(string(r.Ours.Log), string(r.Ours.Attempt), address)
 	out.Events = append(out.Events, models.ParsedEvent{Log: log, Address: r.Address, Event: r.Event})
 }
 

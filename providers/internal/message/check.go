@@ -14,6 +14,11 @@ import (
 func Check(c *models.Call, limit int) []models.Part {
 	all := c.Numbers()
 	here := func(format string, args ...any) []models.Part { return Refuse(all, "", fmt.Sprintf(format, args...)) }
+	request := func(text string) []models.Part {
+		parts := Refuse(all, models.InvalidRequest, text)
+		parts[0].Class = models.RejectedRequest
+		return parts
+	}
 	from := c.Content.From.Email
 	badReply := func(a models.Address) bool { return !Mailbox(a.Email) }
 	beyond := func(a models.Address) bool { return !models.ASCII(a.Email) }
@@ -29,11 +34,11 @@ func Check(c *models.Call, limit int) []models.Part {
 	case c.Attempt < 1:
 		return here("the call has no attempt number")
 	case !Mailbox(from):
-		return request(all, "the sender's address is not valid")
+		return request("the sender's address is not valid")
 	case slices.ContainsFunc(c.Content.ReplyTo, badReply):
-		return request(all, "the reply-to address is not valid")
+		return request("the reply-to address is not valid")
 	case c.Content.Text == "" && c.Content.HTML == "":
-		return request(all, "the message has neither text nor HTML")
+		return request("the message has neither text nor HTML")
 	case beyond(c.Content.From), slices.ContainsFunc(c.Content.ReplyTo, beyond):
 		return here("the provider takes no addresses of senders beyond ASCII")
 	}
@@ -69,6 +74,14 @@ func Check(c *models.Call, limit int) []models.Part {
 		}))
 	}
 	return nil
+}
+
+// Mails returns the recipients of a call that have a mail of their own: all, or the one in To.
+func Mails(c *models.Call) []models.CallRecipient {
+	if c.Together() {
+		return c.Recipients[:1]
+	}
+	return c.Recipients
 }
 
 // sameMail reports whether the first recipient of a call is the only one in To and all have a role,
@@ -110,16 +123,6 @@ func RefuseMany(c *models.Call, text string) []models.Part {
 		parts[0].Fewer = len(c.Recipients) - 1
 	}
 	return parts
-}
-
-// request returns the parts of a call that no provider can take.
-func request(all models.Set, text string) []models.Part {
-	return []models.Part{{
-		Class:      models.RejectedRequest,
-		Recipients: all,
-		Reason:     models.InvalidRequest,
-		Text:       text,
-	}}
 }
 
 // Without returns the parts of a call that would be possible without the recipients of

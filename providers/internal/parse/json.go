@@ -39,20 +39,6 @@ func (s *Str) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Flag is a JSON boolean, which may be written as a string or a number.
-type Flag bool
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (f *Flag) UnmarshalJSON(b []byte) error {
-	switch strings.ToLower(strings.Trim(string(b), `"`)) {
-	case "true", "yes", "1":
-		*f = true
-	default:
-		*f = false
-	}
-	return nil
-}
-
 // Into decodes raw into v as far as the types fit.
 func Into(raw json.RawMessage, v any) {
 	if len(raw) > 0 {

@@ -27,12 +27,9 @@ type Client struct {
 // NewClient returns a client with its own connections. It keeps conns of them open while
 // idle.
 //
-// It uses only HTTP/1.1. With HTTP/2 all calls of a provider would share one connection,
-// and the outcomes of all of them would be unknown when it breaks.
-//
-// Idle connections are closed after 20 seconds, well before the providers' load balancers
-// close them (60 to 75 seconds). A request that is written while the peer closes has an
-// unknown outcome, which costs hours. A new connection costs milliseconds.
+// It uses only HTTP/1.1: with HTTP/2 the outcomes of all calls would be unknown when the one connection breaks.
+// Idle connections are closed after 20 seconds, well before the providers' load balancers do it (60 to 75 seconds): a
+// request that is written while the peer closes has an unknown outcome.
 func NewClient(conns int) *Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	t := &http.Transport{

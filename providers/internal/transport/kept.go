@@ -11,23 +11,15 @@ import (
 // Kept is a RoundTripper that keeps the request and sends nothing.
 type Kept struct{ Request models.Request }
 
-var errKept = errors.New("transport: the request was kept and not sent")
-
 // RoundTrip implements http.RoundTripper. It always returns an error.
 func (k *Kept) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	_ = req.Body.Close()
 	k.Request = models.Request{
 		Method:      req.Method,
 		URL:         req.URL.String(),
 		ContentType: req.Header.Get("Content-Type"),
+		Body:        body,
 	}
-	if req.Body == nil {
-		return nil, errKept
-	}
-	body, err := io.ReadAll(req.Body)
-	_ = req.Body.Close()
-	if err != nil {
-		return nil, err
-	}
-	k.Request.Body = body
-	return nil, errKept
+	return nil, errors.Join(err, errors.New("transport: the request was kept and not sent"))
 }
