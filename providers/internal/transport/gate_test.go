@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,50 +125,5 @@ func TestNothingLeavesAfterStartBy(t *testing.T) {
 		c.Close()
 		server.Close()
 		require.Empty(t, bodies)
-	}
-}
-
-// TestKeyIsNoLeaveToRepeat: Go's client sends a request again by itself if it has an idempotency key and its body can be
-// read again. Ours never is: the ledger would not know of the second call.
-func TestKeyIsNoLeaveToRepeat(t *testing.T) {
-	t.Parallel()
-	for name, after := range map[string]int{"at once": 0, "while the body is read": 1 << 10, "after the body": 64 << 10} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var kept, closed atomic.Int32
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Idempotency-Key") == "first" { // it leaves a connection that the next request uses
-					_, _ = io.Copy(io.Discard, r.Body)
-					kept.Add(1)
-					return
-				}
-				closed.Add(1)
-				_, _ = io.CopyN(io.Discard, r.Body, int64(after))
-				conn, _, err := http.NewResponseController(w).Hijack()
-				if err == nil {
-					_ = conn.Close()
-				}
-			}))
-			defer server.Close()
-			c := NewClient(1)
-			defer c.Close()
-			send := func(key string) error {
-				ctx, _ := Record(t.Context(), time.Time{})
-				body := bytes.NewReader(make([]byte, 64<<10))
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, body)
-				require.NoError(t, err)
-				req.Header.Set("Idempotency-Key", key)
-				resp, err := c.HTTP.Do(req)
-				if err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-				}
-				return err
-			}
-			require.NoError(t, send("first"))
-			require.Error(t, send("second"))
-			require.EqualValues(t, 1, kept.Load())
-			require.EqualValues(t, 1, closed.Load())
-		})
 	}
 }
