@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bytes"
+	"container/heap"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -119,10 +120,7 @@ func (ob *outbox) retry(p *post, status int) bool {
 		return false
 	}
 	p.at = now + int64(ob.s.scaled(gap))
-	for len(ob.retries) <= int(p.tries) {
-		ob.retries = append(ob.retries, nil)
-	}
-	ob.retries[p.tries] = append(ob.retries[p.tries], *p)
+	heap.Push(&ob.retries, p)
 	ob.nudge()
 	return true
 }

@@ -20,14 +20,14 @@ type outbox struct {
 	batching provider.Batching
 
 	mu      sync.Mutex
-	future  schedule            // not due yet
-	ready   []*scheduled        // due, with webhook events that no post has taken
-	waiting int                 // number of those events
-	since   int64               // when the oldest of them became due
-	posts   []post              // to be sent at once
-	retries [][]post            // to be sent later, by the number of tries: all of one list wait equally long
-	parked  map[*fault][]parked // events that do not happen while the fault is in force
-	log     []message.Event     // all that happened, by time
+	future  schedule[*scheduled] // not due yet
+	ready   []*scheduled         // due, with webhook events that no post has taken
+	waiting int                  // number of those events
+	since   int64                // when the oldest of them became due
+	posts   []post               // to be sent at once
+	retries schedule[*post]      // to be sent later
+	parked  map[*fault][]parked  // events that do not happen while the fault is in force
+	log     []message.Event      // all that happened, by time
 	workers int
 
 	// Each event belongs to the generation in which it became due. flush begins
@@ -170,10 +170,8 @@ func (ob *outbox) advance(now int64) {
 		}
 		ob.happen(e)
 	}
-	for i := range ob.retries {
-		for q := &ob.retries[i]; len(*q) > 0 && (*q)[0].at <= now; {
-			ob.posts = append(ob.posts, pop(q))
-		}
+	for len(ob.retries) > 0 && ob.retries[0].at <= now {
+		ob.posts = append(ob.posts, *heap.Pop(&ob.retries).(*post))
 	}
 }
 
@@ -227,10 +225,8 @@ func (ob *outbox) staff(now int64) time.Duration {
 	if len(ob.future) > 0 {
 		next = min(next, ob.future[0].Due)
 	}
-	for _, q := range ob.retries {
-		if len(q) > 0 {
-			next = min(next, q[0].at)
-		}
+	if len(ob.retries) > 0 {
+		next = min(next, ob.retries[0].at)
 	}
 	work := len(ob.posts)
 	switch {

@@ -1,7 +1,7 @@
 package simulator
 
 import (
-	"container/heap"
+	"cmp"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
@@ -77,31 +77,26 @@ func (p *post) concerns(f *fault) bool {
 	return false
 }
 
-// schedule is a heap of scheduled events by time; within a batch by stage.
-type schedule []*scheduled
+// A schedule is a heap of what happens at a time.
+type schedule[T interface{ before(other T) bool }] []T
 
-var _ heap.Interface = (*schedule)(nil)
-
-func (h schedule) Len() int      { return len(h) }
-func (h schedule) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *schedule) Push(x any)   { *h = append(*h, x.(*scheduled)) }
-func (h *schedule) Pop() any {
+func (h schedule[T]) Len() int           { return len(h) }
+func (h schedule[T]) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h schedule[T]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *schedule[T]) Push(x any)        { *h = append(*h, x.(T)) }
+func (h *schedule[T]) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
-	(*h)[last] = nil
+	clear((*h)[last:]) // it may hold pointers
 	*h = (*h)[:last]
 	return e
 }
 
-func (h schedule) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	if a.Due != b.Due {
-		return a.Due < b.Due
-	}
-	if a.batch.Serial != b.batch.Serial {
-		return a.batch.Serial < b.batch.Serial
-	}
-	return a.Stage < b.Stage
+func (p *post) before(other *post) bool { return p.at < other.at }
+
+// before compares events by time; within a batch by stage.
+func (e *scheduled) before(b *scheduled) bool {
+	return cmp.Or(cmp.Compare(e.Due, b.Due), cmp.Compare(e.batch.Serial, b.batch.Serial), cmp.Compare(e.Stage, b.Stage)) < 0
 }
 
 // pop removes the first element of the queue; there must be one.

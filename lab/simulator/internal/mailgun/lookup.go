@@ -92,12 +92,11 @@ func (g Mailgun) logs(r *http.Request) provider.Answer {
 
 // page returns the events of a page in the order of the query. It sets what the query leaves to its first page.
 func (g Mailgun) page(q *query, form func(*provider.Stage) provider.Form) []json.RawMessage {
-	now := time.Now()
-	log := g.Seen(now)
+	log, oldest := g.Seen(time.Now())
 	if q.Until == 0 && !q.Ascending {
 		q.Until = len(log)
 	}
-	q.Low = max(q.Low, g.Options.Oldest(now))
+	q.Low = max(q.Low, oldest)
 	n, last := 0, q.At < 0
 	items := []json.RawMessage{}
 	g.each(log, q, func(v provider.View) bool {

@@ -256,12 +256,11 @@ func (f *form) content(mail, to int) message.Content {
 	}
 	fill := func(text string) string { return strings.Clone(f.fill(text, mail+to)) }
 	c := message.Content{Subject: fill(f.head.Subject), Text: fill(text), HTML: fill(f.get("html"))}
-	for _, h := range f.headers {
-		if c.Headers == nil {
-			c.Headers = map[string]string{}
-		}
-		c.Headers[strings.Clone(h.Key)] = fill(h.Value)
+	headers := slices.Clone(f.headers)
+	for i := range headers {
+		headers[i].Value = f.fill(headers[i].Value, mail+to)
 	}
+	c.Headers = provider.Headers(headers, nil)
 	return c
 }
 

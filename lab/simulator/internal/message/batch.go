@@ -78,25 +78,16 @@ func (b *Batch) Identify(key string) {
 	for i := range b.Copies {
 		c := &b.Copies[i]
 		c.Index, c.ID = uint32(i), strings.ToLower(c.Address)
-		value := valueOf(key, c.Metadata, b.Shared)
-		switch {
-		case value == "":
-		case c.Flags&Joint != 0:
-			c.ID = value + "/" + c.ID
-		default:
-			c.ID = value
+		for name, value := range b.Metadata(c) {
+			switch {
+			case name != key || value == "":
+			case c.Flags&Joint != 0:
+				c.ID = value + "/" + c.ID
+			default:
+				c.ID = value
+			}
 		}
 	}
-}
-
-// valueOf returns the value of the key in the first list that has it.
-func valueOf(key string, lists ...[]Pair) string {
-	for _, list := range lists {
-		if i := slices.IndexFunc(list, func(p Pair) bool { return p.Key == key }); i >= 0 {
-			return list[i].Value
-		}
-	}
-	return ""
 }
 
 // Metadata yields the metadata of a copy. A value of the copy replaces a shared one.

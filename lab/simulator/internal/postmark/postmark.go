@@ -1,4 +1,4 @@
-// Package postmark imitates Postmark: mail of its four endpoints, the search of outbound messages, the suppression lists
+// Package postmark imitates Postmark: mail without templates, the search of outbound messages, the suppression lists
 // and the webhooks.
 package postmark
 
@@ -132,8 +132,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	g.Routes = []provider.Route{
 		{Path: "POST email", Send: send},
 		{Path: "POST email/batch", Send: send},
-		{Path: "POST email/withTemplate", Send: send},
-		{Path: "POST email/batchWithTemplates", Send: send},
 		{Path: "GET messages/outbound", Access: provider.UsesLogs, Answer: g.search},
 		{Path: "GET messages/outbound/{id}/details", Access: provider.UsesLogs, Answer: g.details},
 		{Path: "GET " + lists + "/dump", Access: provider.UsesLists, Answer: g.dump},
