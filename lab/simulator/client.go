@@ -59,7 +59,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 }
 
 // Accounts returns the accounts with their public keys.
-func (c *Client) Accounts(ctx context.Context) (list []AccountInfo, err error) {
+func (c *Client) Accounts(ctx context.Context) (list []Account, err error) {
 	err = c.Call(ctx, http.MethodGet, "/accounts", nil, &list)
 	return list, err
 }

@@ -46,12 +46,6 @@ type Settings struct {
 	EventDelay *Duration `json:"event_delay,omitempty"` // of the whole simulator
 }
 
-// AccountInfo is an Account as the control API shows it.
-type AccountInfo struct {
-	Account
-	PublicKey string `json:"public_key,omitempty"` // see Simulator.PublicKey
-}
-
 // CopyCount is a line of the list of copies: how many an id has at each account.
 type CopyCount struct {
 	ID       string         `json:"id"`
@@ -99,7 +93,7 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 	account := query.Get("account")
 	switch r.Method + " " + name {
 	case "GET accounts":
-		return s.infos(), nil
+		return s.Accounts(), nil
 	case "POST accounts":
 		var a Account
 		if err := decode(r.Body, &a); err != nil {
@@ -108,7 +102,8 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 		if err := s.AddAccount(a); err != nil {
 			return nil, badRequest{err}
 		}
-		return AccountInfo{a, s.PublicKey(a.Name)}, nil
+		a.PublicKey = s.PublicKey(a.Name)
+		return a, nil
 	case "GET faults":
 		return s.Faults(), nil
 	case "POST faults":
@@ -169,14 +164,6 @@ func decode(body io.Reader, v any) error {
 	return nil
 }
 
-func (s *Simulator) infos() []AccountInfo {
-	list := []AccountInfo{}
-	for _, a := range s.Accounts() {
-		list = append(list, AccountInfo{a, s.PublicKey(a.Name)})
-	}
-	return list
-}
-
 func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
@@ -191,14 +178,12 @@ func (s *Simulator) change(c Settings) error {
 	if c.Account != "" && s.account(c.Account) == nil {
 		return badRequest{fmt.Errorf("%w: %q", errNoAccount, c.Account)}
 	}
-	if c.WebhookURL != nil {
-		if err := provider.CheckURL(*c.WebhookURL); err != nil {
-			return badRequest{err}
-		}
-		for _, name := range s.names() {
-			if c.Account == "" || c.Account == name {
-				s.SetWebhookURL(name, *c.WebhookURL)
+	for _, a := range s.accountList() {
+		if c.WebhookURL != nil && (c.Account == "" || c.Account == a.name) {
+			if err := provider.CheckURL(*c.WebhookURL); err != nil {
+				return badRequest{err}
 			}
+			a.provider.Webhooks.SetURL(*c.WebhookURL)
 		}
 	}
 	if c.Latency != nil {
@@ -241,12 +226,14 @@ func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	defer out.Flush()
 	enc := json.NewEncoder(out)
-	s.eachCopy(func(id string, per map[string]int) bool {
+	s.EachCopy(func(id string, per map[string]int) {
 		n := 0
 		for _, count := range per {
 			n += count
 		}
-		return n < floor || enc.Encode(CopyCount{id, per}) == nil
+		if n >= floor {
+			enc.Encode(CopyCount{id, per})
+		}
 	})
 }
 

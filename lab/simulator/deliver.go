@@ -5,9 +5,7 @@ import (
 	"container/heap"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -227,11 +225,6 @@ func (ob *outbox) render(p *post) (r rendering) {
 	if p.repeat {
 		r.faults.doubled++
 	}
-	if p.behind {
-		r.faults.overtaken++
-	}
-	var ends []int
-	var order []eventKey // of what is shuffled
 	var of *scheduled
 	var write func([]byte, *message.Copy) []byte
 	var quiet, late bool
@@ -248,6 +241,9 @@ func (ob *outbox) render(p *post) (r rendering) {
 		if e.times > 1 {
 			r.faults.doubled++
 		}
+		if e.behind {
+			r.faults.overtaken++
+		}
 		if late {
 			r.faults.late++
 		}
@@ -256,42 +252,15 @@ func (ob *outbox) render(p *post) (r rendering) {
 				r.body = append(r.body, b.Separator...)
 			}
 			r.body = write(r.body, e.copy)
-			if p.shuffle != 0 {
-				ends, order = append(ends, len(r.body)), append(order, e.key())
-			}
 		}
 		if rest := p.items[i+1:]; b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes && len(rest) > 0 {
-			ob.enqueue(post{items: rest, shuffle: p.shuffle, planned: true}, false)
+			ob.enqueue(post{items: rest, planned: true}, false)
 			p.items = p.items[:i+1]
 			break
 		}
 	}
-	if len(ends) > 1 {
-		r.body = shuffle(b, r.body, ends, order, p.shuffle)
-		overtaken(order, func(int) { r.faults.overtaken++ })
-	}
 	r.body = append(r.body, b.Close...)
 	return r
-}
-
-// shuffle puts the events of the body, which end at ends, into another order, and
-// their keys along with them.
-func shuffle(b *provider.Batching, body []byte, ends []int, keys []eventKey, seed uint64) []byte {
-	out := append(make([]byte, 0, cap(body)), b.Open...)
-	rng := rand.New(rand.NewPCG(seed, seed))
-	old := slices.Clone(keys)
-	for n, i := range rng.Perm(len(ends)) {
-		keys[n] = old[i]
-		if n > 0 {
-			out = append(out, b.Separator...)
-		}
-		begin := len(b.Open)
-		if i > 0 {
-			begin = ends[i-1] + len(b.Separator)
-		}
-		out = append(out, body[begin:ends[i]]...)
-	}
-	return out
 }
 
 // quiet reports whether no copy of the event has a webhook.

@@ -200,10 +200,8 @@ func (f *fault) check() error {
 	if f.Share < 0 || f.Share > 1 || f.After < 0 || f.Times < 0 || f.Delay < 0 || f.RetryAfter < 0 {
 		return errors.New("share must be within 0 to 1, and after, times, delay and retry_after not negative")
 	}
-	for name := range f.Header {
-		if name == "" {
-			return errors.New("header without a name")
-		}
+	if _, unnamed := f.Header[""]; unnamed {
+		return errors.New("header without a name")
 	}
 	return nil
 }

@@ -40,12 +40,10 @@ func (e *scheduled) take(list []item, n int) []item {
 // An item is a webhook event of a post.
 type item struct {
 	*scheduled
-	copy  *message.Copy
-	times uint8 // how often it is sent
+	copy   *message.Copy
+	times  uint8 // how often it is sent
+	behind bool  // a fault put a later event of the same copy before it
 }
-
-// key identifies the event.
-func (i item) key() eventKey { return eventKey{i.batch.Serial, i.copy.Index, i.Stage} }
 
 // concerned reports whether f applies to the event.
 func (i item) concerned(f *fault) bool {
@@ -56,15 +54,13 @@ func (i item) concerned(f *fault) bool {
 // A post is one webhook request that is waiting or being made.
 type post struct {
 	items   []item
-	at      int64  // when to try (again), Unix nanoseconds
-	signed  int64  // Unix time of the first signature
-	shuffle uint64 // seed of the order; 0 = in order
-	muted   int    // events without a webhook; known after the first try
+	at      int64 // when to try (again), Unix nanoseconds
+	signed  int64 // Unix time of the first signature
+	muted   int   // events without a webhook; known after the first try
 	tries   uint8
 	url     uint8 // index in the URLs of its stage
 	repeat  bool  // a fault sends the event twice
 	planned bool  // the faults in force have been applied
-	behind  bool  // a fault put a later event of the same copy before it
 }
 
 // concerns reports whether f applies to any event of p.

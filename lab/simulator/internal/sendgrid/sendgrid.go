@@ -118,10 +118,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	a.SigningKey = private
+	a.SigningKey, a.PublicKey = private, public
 	g := SendGrid{&provider.Provider{
 		Account:      a,
-		PublicKey:    public,
 		Stages:       stages(),
 		Suppress:     lists,
 		Header:       map[string]string{"Server": "nginx", "Connection": "keep-alive", "X-Frame-Options": "DENY"},
