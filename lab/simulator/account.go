@@ -90,16 +90,18 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	a.latency.Store(int64(s.opts.Latency))
 	a.tally.Store(newTally())
 	var err error
-	a.provider, err = open(&provider.Account{
+	lent := &provider.Account{
 		Customer: c,
 		IDs:      provider.NewIDs(s.seed, c.Name),
-		Webhooks: provider.NewWebhooks(c.WebhookURL),
-		Lists:    provider.NewLists(),
+		Webhooks: &provider.Webhooks{},
+		Lists:    &provider.Lists{},
 		Keys:     &provider.Keys{},
 		Options:  s.opts,
 		Scale:    s.scaled,
 		Log:      func(until time.Time) []message.Event { return a.outbox.happened(until) },
-	})
+	}
+	lent.Webhooks.SetURL(c.WebhookURL)
+	a.provider, err = open(lent)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 	call.Recipients = len(recipients)
 	v = a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
 	call.Fault = v.mode()
-	var release func(*provider.Answer)
+	release := func(*provider.Answer) {}
 	if status := a.provider.Unauthorized(r); status != 0 {
 		said := a.provider.Say(status)
 		problem = &said
@@ -74,11 +74,7 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 	}
 	answer, stored := a.decide(c, problem, v)
 	call.Stored = stored != nil
-	return answer, v, func() {
-		if release != nil {
-			release(stored)
-		}
-	}
+	return answer, v, func() { release(stored) }
 }
 
 // read reads the whole body into buf and parses it. It fails only if the client left.

@@ -84,7 +84,7 @@ func (r *reader) value(v reflect.Value) {
 	case reflect.Slice:
 		begin := r.pos
 		v.SetLen(0)
-		r.array(func() {
+		r.list('[', ']', func() {
 			if v.Len() == sample { // elements of a long list are about equally long
 				v.Grow(sample * (len(r.text) - r.pos) / (r.pos - begin))
 			}

@@ -255,16 +255,11 @@ func (g Postmark) dump(r *http.Request) provider.Answer {
 	if err != nil {
 		return fail(422, 600, "Invalid 'fromdate' or 'todate'.")
 	}
-	list := []provider.Listed{}
-	is := func(name, value string) bool { return q.Get(name) == "" || strings.EqualFold(q.Get(name), value) }
-	for _, l := range g.Suppress {
-		for _, e := range g.Lists.All(l.Name, time.Now()) {
-			if is("SuppressionReason", e.List) && is("Origin", e.Text) && is("EmailAddress", e.Address) &&
-				!e.At.Before(from) && !e.At.After(to) {
-				list = append(list, e)
-			}
-		}
-	}
+	not := func(name, value string) bool { return q.Get(name) != "" && !strings.EqualFold(q.Get(name), value) }
+	list := slices.DeleteFunc(g.Entries(time.Now()), func(e provider.Listed) bool {
+		return not("SuppressionReason", e.List) || not("Origin", e.Text) || not("EmailAddress", e.Address) ||
+			e.At.Before(from) || e.At.After(to)
+	})
 	return provider.JSON(200, map[string]any{"Suppressions": g.Items(list)})
 }
 

@@ -62,9 +62,6 @@ type Lists struct {
 	entries map[string][]Listed // by address
 }
 
-// NewLists returns empty lists.
-func NewLists() *Lists { return &Lists{entries: map[string][]Listed{}} }
-
 // Put adds an entry, unless the list has the address.
 func (l *Lists) Put(e Listed) {
 	e.Address = strings.ToLower(e.Address)
@@ -72,6 +69,9 @@ func (l *Lists) Put(e Listed) {
 	defer l.mu.Unlock()
 	same := func(o Listed) bool { return o.List == e.List }
 	if there := l.entries[e.Address]; !slices.ContainsFunc(there, same) {
+		if l.entries == nil {
+			l.entries = map[string][]Listed{}
+		}
 		l.entries[e.Address] = append(there, e)
 	}
 }
@@ -83,8 +83,8 @@ func (l *Lists) Remove(list, address string, now time.Time) bool {
 	defer l.mu.Unlock()
 	there := l.entries[address]
 	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.List == list && !e.At.After(now) })
-	if l.entries[address] = left; len(left) == 0 {
-		delete(l.entries, address)
+	if len(left) < len(there) {
+		l.entries[address] = left
 	}
 	return len(left) < len(there)
 }
@@ -108,9 +108,6 @@ func (l *Lists) All(list string, now time.Time) (out []Listed) {
 func (l *Lists) Drops(address string, now time.Time) (o message.Outcome, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(l.entries) == 0 {
-		return o, false
-	}
 	for _, e := range l.entries[strings.ToLower(address)] {
 		if e.Drops != message.Deliver && !e.At.After(now) {
 			return e.Drops, true
@@ -123,13 +120,21 @@ func (l *Lists) Drops(address string, now time.Time) (o message.Outcome, ok bool
 func (l *Lists) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries = map[string][]Listed{}
+	l.entries = nil
 }
 
 // Part returns at most limit elements of a list, without the first ones.
 func Part[T any](list []T, offset, limit int) []T {
 	list = list[min(offset, len(list)):]
 	return list[:min(limit, len(list))]
+}
+
+// Entries returns the entries of all suppression lists.
+func (p *Provider) Entries(now time.Time) (list []Listed) {
+	for _, l := range p.Suppress {
+		list = append(list, p.Lists.All(l.Name, now)...)
+	}
+	return list
 }
 
 // Items returns entries as the API shows them.

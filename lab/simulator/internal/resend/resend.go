@@ -203,12 +203,8 @@ func (g Resend) showEmail(r *http.Request) provider.Answer {
 }
 
 // entries returns the suppression list, the newest entries first.
-func (g Resend) entries(origin string) (list []provider.Listed) {
-	for _, l := range g.Suppress {
-		if origin == "" || origin == l.Name {
-			list = append(list, g.Lists.All(l.Name, time.Now())...)
-		}
-	}
+func (g Resend) entries(origin string) []provider.Listed {
+	list := slices.DeleteFunc(g.Entries(time.Now()), func(e provider.Listed) bool { return origin != "" && origin != e.List })
 	slices.SortStableFunc(list, func(a, b provider.Listed) int { return b.At.Compare(a.At) })
 	return list
 }
