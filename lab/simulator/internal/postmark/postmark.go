@@ -218,12 +218,8 @@ func days(from, to string) (low, high time.Time, err error) {
 	high = time.Now().Add(time.Hour)
 	zone, err := time.LoadLocation("America/New_York")
 	for text, at := range map[string]*time.Time{from: &low, to: &high} {
-		if text != "" && err == nil {
-			layout := "2006-01-02T15:04:05"
-			if !strings.Contains(text, "T") {
-				layout = time.DateOnly
-			}
-			*at, err = time.ParseInLocation(layout, text, zone)
+		if layout := "2006-01-02T15:04:05"; text != "" && err == nil { // or the date alone
+			*at, err = time.ParseInLocation(layout[:min(len(text), len(layout))], text, zone)
 		}
 	}
 	return low, high, err

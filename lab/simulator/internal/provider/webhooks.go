@@ -39,16 +39,13 @@ func (h *Webhooks) URLs(kind string) []string {
 func (h *Webhooks) SetURL(url string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.url, h.byType = url, nil
+	h.url, h.byType = url, map[string][]string{}
 }
 
 // SetURLs sends events of the webhook type to the URLs.
 func (h *Webhooks) SetURLs(kind string, urls []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.byType == nil {
-		h.byType = map[string][]string{}
-	}
 	h.byType[kind] = urls
 }
 
