@@ -66,13 +66,10 @@ func (ob *outbox) openUpTo(gen uint32) (n int) {
 }
 
 // pending returns the number of open events.
-func (ob *outbox) pending() (n int64) {
+func (ob *outbox) pending() int64 {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
-	for _, open := range ob.open {
-		n += int64(open)
-	}
-	return n
+	return int64(ob.openUpTo(ob.gen))
 }
 
 // wakeWaiters wakes flush, so that it notices the end of its context.

@@ -141,7 +141,7 @@ func Outcomes() []string { return message.OutcomeNames() }
 // of the mode to its field.
 func (f Fault) compile() (*fault, error) {
 	mode, value, valued := strings.Cut(f.Mode, ":")
-	c := &fault{Fault: f, left: f.Times, events: match.ParseNames(f.Events)}
+	c := &fault{Fault: f, left: f.Times, events: strings.FieldsFunc(f.Events, func(r rune) bool { return r == ',' || r == ' ' })}
 	c.Mode = mode
 	if i := slices.IndexFunc(modes, func(m modeRow) bool { return m.name == mode }); i >= 0 {
 		c.class, c.condition = modes[i].class, modes[i].condition

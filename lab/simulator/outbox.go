@@ -93,7 +93,7 @@ func (ob *outbox) schedule(b *stored, begin int64) {
 				batch: b,
 				left:  copies[c],
 			}
-			if g.park != nil && g.park.events.Has(st.Event, st.Kind) && ob.park(g.park, e, after) {
+			if g.park != nil && g.park.selects(st) && ob.park(g.park, e, after) {
 				continue
 			}
 			heap.Push(&ob.future, e)
@@ -183,7 +183,7 @@ func (ob *outbox) suspension(e *scheduled) *fault {
 	}
 	st := e.stage()
 	list := ob.s.faults.inForce(ob.a.name, func(f *fault) bool {
-		return f.suspends() && f.Times == 0 && f.Share == 0 && f.pattern == nil && f.events.Has(st.Event, st.Kind)
+		return f.suspends() && f.Times == 0 && f.Share == 0 && f.pattern == nil && f.selects(st)
 	})
 	if len(list) == 0 {
 		return nil

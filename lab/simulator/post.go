@@ -47,8 +47,7 @@ type item struct {
 
 // concerned reports whether f applies to the event.
 func (i item) concerned(f *fault) bool {
-	st := i.stage()
-	return f.events.Has(st.Event, st.Kind) && f.pattern.Match(i.copy.Address)
+	return f.selects(i.stage()) && f.pattern.Match(i.copy.Address)
 }
 
 // A post is one webhook request that is waiting or being made.

@@ -118,7 +118,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	}}
 	g.ID = g.id
 	send := &provider.Send{Limit: 54_945_382, Parse: g.parse}
-	const hooks = "v3/domains/{domain}/webhooks"
 	g.Routes = []provider.Route{
 		{Path: "POST v3/{domain}/messages", Send: send},
 		{Path: "POST v3/{domain}/messages.mime", Send: send},
@@ -129,11 +128,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET v3/{domain}/events", Access: provider.Counts, Answer: g.own(g.events)},
 		{Path: "GET v3/{domain}/events/{page}", Access: provider.Counts, Answer: g.own(g.events)},
 		{Path: "GET v3/domains/{domain}", Answer: g.own(func(*http.Request) provider.Answer { return g.Static(domain) })},
-		{Path: "GET " + hooks, Answer: g.own(g.showWebhooks)},
-		{Path: "POST " + hooks, Answer: g.own(g.changeWebhook)},
-		{Path: "GET " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
-		{Path: "PUT " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
-		{Path: "DELETE " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
+		{Path: "GET v3/domains/{domain}/webhooks", Answer: g.own(g.showWebhooks)},
+		{Path: "POST v3/domains/{domain}/webhooks", Answer: g.own(g.changeWebhook)},
+		{Path: "* v3/domains/{domain}/webhooks/{type}", Answer: g.own(g.changeWebhook)},
 		{Path: "GET v3/{domain}/{list}", Access: provider.UsesLists, Answer: g.own(g.showList)},
 		{Path: "DELETE v3/{domain}/{list}/{address}", Access: provider.UsesLists, Answer: g.own(g.unlist)},
 	}
