@@ -14,9 +14,6 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 )
 
-// Kind names a provider.
-type Kind = string
-
 // The providers that can be simulated.
 const (
 	SendGrid = "sendgrid"
@@ -26,7 +23,7 @@ const (
 )
 
 // providers holds the constructor of each kind.
-var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
+var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	SendGrid: sendgrid.New,
 	Mailgun:  mailgun.New,
 	Postmark: postmark.New,

@@ -79,9 +79,6 @@ func (c *Client) Stats(ctx context.Context, account string) (st Stats, err error
 
 // Copies calls Simulator.Copies.
 func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error) {
-	if id == "" {
-		return nil, nil
-	}
 	err = c.Call(ctx, http.MethodGet, "/copies?id="+url.QueryEscape(id), nil, &list)
 	return list, err
 }

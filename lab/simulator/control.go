@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,7 +68,7 @@ func (s *Simulator) control(w http.ResponseWriter, r *http.Request, path []strin
 		reply(w, http.StatusNotFound, nil, fmt.Errorf("%w: %q", errNoAccount, account))
 		return
 	}
-	if r.Method == http.MethodGet && path[0] == "copies" && query.Get("id") == "" {
+	if r.Method == http.MethodGet && path[0] == "copies" && !query.Has("id") {
 		s.streamCopies(w, query.Get("min"))
 		return
 	}
@@ -196,12 +197,9 @@ func (s *Simulator) change(c Settings) error {
 }
 
 func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) error {
-	d := 30 * time.Second
-	if timeout != "" {
-		var err error
-		if d, err = time.ParseDuration(timeout); err != nil {
-			return badRequest{err}
-		}
+	d, err := time.ParseDuration(cmp.Or(timeout, "30s"))
+	if err != nil {
+		return badRequest{err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -214,13 +212,10 @@ func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) er
 // streamCopies writes a line for each id with at least the given number of copies. It
 // does not hold them in memory.
 func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
-	floor := 1
-	if minimum != "" {
-		var err error
-		if floor, err = strconv.Atoi(minimum); err != nil {
-			reply(w, 400, nil, fmt.Errorf("min: %w", err))
-			return
-		}
+	floor, err := strconv.Atoi(cmp.Or(minimum, "1"))
+	if err != nil {
+		reply(w, 400, nil, fmt.Errorf("min: %w", err))
+		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(w, 64<<10)
@@ -232,7 +227,7 @@ func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
 			n += count
 		}
 		if n >= floor {
-			enc.Encode(CopyCount{id, per})
+			_ = enc.Encode(CopyCount{id, per}) // the caller may be gone
 		}
 	})
 }

@@ -31,10 +31,7 @@ func (ob *outbox) settle(ctx context.Context) error {
 			return err
 		}
 		ob.mu.Lock()
-		var wait time.Duration
-		if len(ob.future) > 0 {
-			wait = time.Until(ob.future[0].At())
-		}
+		wait := time.Until(time.Unix(0, ob.future.first(0)))
 		settled := len(ob.future) == 0 && len(ob.open) == 0
 		ob.mu.Unlock()
 		if settled {

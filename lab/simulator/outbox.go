@@ -20,14 +20,14 @@ type outbox struct {
 	batching provider.Batching
 
 	mu      sync.Mutex
-	future  schedule[*scheduled] // not due yet
-	ready   []*scheduled         // due, with webhook events that no post has taken
-	waiting int                  // number of those events
-	since   int64                // when the oldest of them became due
-	posts   []post               // to be sent at once
-	retries schedule[*post]      // to be sent later
-	parked  map[*fault][]parked  // events that do not happen while the fault is in force
-	log     []message.Event      // all that happened, by time
+	future  schedule            // not due yet
+	ready   []*scheduled        // due, with webhook events that no post has taken
+	waiting int                 // number of those events
+	since   int64               // when the oldest of them became due
+	posts   []post              // to be sent at once
+	retries schedule            // to be sent later
+	parked  map[*fault][]parked // events that do not happen while the fault is in force
+	log     []message.Event     // all that happened, by time
 	workers int
 
 	// Each event belongs to the generation in which it became due. flush begins
@@ -160,7 +160,7 @@ func (ob *outbox) run() {
 
 // advance makes ready what is due. The outbox is locked.
 func (ob *outbox) advance(now int64) {
-	for len(ob.future) > 0 && ob.future[0].Due <= now {
+	for ob.future.first(now+1) <= now {
 		e := heap.Pop(&ob.future).(*scheduled)
 		if f := ob.suspension(e); f != nil && ob.park(f, e, 0) {
 			if f.swallows() {
@@ -170,7 +170,7 @@ func (ob *outbox) advance(now int64) {
 		}
 		ob.happen(e)
 	}
-	for len(ob.retries) > 0 && ob.retries[0].at <= now {
+	for ob.retries.first(now+1) <= now {
 		ob.posts = append(ob.posts, *heap.Pop(&ob.retries).(*post))
 	}
 }
@@ -221,13 +221,7 @@ func (ob *outbox) happened(until time.Time) []message.Event {
 // staff starts as many workers as there is work for. It returns how long nothing
 // new will be due. The outbox is locked.
 func (ob *outbox) staff(now int64) time.Duration {
-	next := now + int64(time.Hour)
-	if len(ob.future) > 0 {
-		next = min(next, ob.future[0].Due)
-	}
-	if len(ob.retries) > 0 {
-		next = min(next, ob.retries[0].at)
-	}
+	next := min(ob.future.first(now+int64(time.Hour)), ob.retries.first(now+int64(time.Hour)))
 	work := len(ob.posts)
 	switch {
 	case ob.waiting == 0:

@@ -1,7 +1,7 @@
 package simulator
 
 import (
-	"cmp"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
@@ -72,26 +72,36 @@ func (p *post) concerns(f *fault) bool {
 	return false
 }
 
-// A schedule is a heap of what happens at a time.
-type schedule[T interface{ before(other T) bool }] []T
+// timed is what happens at a time, with which its rank begins.
+type timed interface{ rank() [3]int64 }
 
-func (h schedule[T]) Len() int           { return len(h) }
-func (h schedule[T]) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h schedule[T]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *schedule[T]) Push(x any)        { *h = append(*h, x.(T)) }
-func (h *schedule[T]) Pop() any {
+func (p *post) rank() [3]int64      { return [3]int64{p.at} }
+func (e *scheduled) rank() [3]int64 { return [3]int64{e.Due, int64(e.batch.Serial), int64(e.Stage)} }
+
+// A schedule is a heap by rank.
+type schedule []timed
+
+func (h schedule) Len() int      { return len(h) }
+func (h schedule) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *schedule) Push(x any)   { *h = append(*h, x.(timed)) }
+func (h schedule) Less(i, j int) bool {
+	a, b := h[i].rank(), h[j].rank()
+	return slices.Compare(a[:], b[:]) < 0
+}
+func (h *schedule) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
-	clear((*h)[last:]) // it may hold pointers
+	(*h)[last] = nil
 	*h = (*h)[:last]
 	return e
 }
 
-func (p *post) before(other *post) bool { return p.at < other.at }
-
-// before compares events by time; within a batch by stage.
-func (e *scheduled) before(b *scheduled) bool {
-	return cmp.Or(cmp.Compare(e.Due, b.Due), cmp.Compare(e.batch.Serial, b.batch.Serial), cmp.Compare(e.Stage, b.Stage)) < 0
+// first returns when the first of the schedule happens, or a later time if there is none.
+func (h schedule) first(later int64) int64 {
+	if len(h) == 0 {
+		return later
+	}
+	return h[0].rank()[0]
 }
 
 // pop removes the first element of the queue; there must be one.

@@ -42,9 +42,6 @@ var (
 	typePairs = reflect.TypeFor[Pairs]()
 )
 
-// sample is how many elements of a list are read before its length is estimated.
-const sample = 8
-
 func (r *reader) value(v reflect.Value) {
 	if r.peek() == 'n' {
 		r.skip()
@@ -85,8 +82,8 @@ func (r *reader) value(v reflect.Value) {
 		begin := r.pos
 		v.SetLen(0)
 		r.list('[', ']', func() {
-			if v.Len() == sample { // elements of a long list are about equally long
-				v.Grow(sample * (len(r.text) - r.pos) / (r.pos - begin))
+			if v.Len() == 8 { // elements of a long list are about equally long
+				v.Grow(8 * (len(r.text) - r.pos) / (r.pos - begin))
 			}
 			v.Grow(1)
 			v.SetLen(v.Len() + 1)

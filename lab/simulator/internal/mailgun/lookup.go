@@ -1,6 +1,7 @@
 package mailgun
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -153,13 +154,10 @@ func newQuery(form url.Values) (q query, err error) {
 		Recipient: form.Get("recipient"),
 		Tag:       form.Get("tags"),
 	}
-	limit, err0 := strconv.Atoi(form.Get("limit"))
-	if err0 != nil && form.Get("limit") != "" {
-		limit = -1
-	}
+	limit, err0 := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
 	begin, err1 := parseTime(form.Get("begin"))
 	end, err2 := parseTime(form.Get("end"))
-	if err := errors.Join(q.limit(limit), err1, err2); err != nil {
+	if err := errors.Join(err0, q.limit(limit), err1, err2); err != nil {
 		return q, err
 	}
 	q.Ascending = begin != 0 && (end == 0 || begin <= end)

@@ -3,6 +3,7 @@
 package mailgun
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -183,13 +184,9 @@ func (g Mailgun) showList(r *http.Request) provider.Answer {
 	if g.Named(list) == nil {
 		return g.Say(404)
 	}
-	limit := defaultLimit
-	if text := form.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxListed {
-			return say(400, "limit must be between 1 and %d", maxListed)
-		}
-		limit = n
+	limit, err := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
+	if err != nil || limit < 1 || limit > maxListed {
+		return say(400, "limit must be between 1 and %d", maxListed)
 	}
 	after := form.Get("address")
 	entries := slices.DeleteFunc(g.Lists.All(list, time.Now()), func(e provider.Listed) bool { return e.Address <= after })
@@ -249,7 +246,7 @@ func (g Mailgun) changeWebhook(r *http.Request) provider.Answer {
 	if kind == "" {
 		kind = r.PostForm.Get("id")
 	}
-	if !slices.Contains(webhookTypes, kind) {
+	if !slices.Contains(webhookTypes, kind) || r.Method == http.MethodPost && r.PathValue("type") != "" {
 		return say(404, "Webhook not found")
 	}
 	out := map[string]any{}

@@ -75,8 +75,7 @@ func (l *Letters) Call(p *Provider) (*Call, *Answer) {
 	c := &Call{Mails: make([]Mail, len(l.List))}
 	flaws := make([]Flaw, len(l.List))
 	refuse := func() *Answer {
-		bad := func(f Flaw) bool { return f.Kind != 0 }
-		if !slices.ContainsFunc(flaws, bad) || !l.Whole && len(flaws) > 1 {
+		if !slices.ContainsFunc(flaws, func(f Flaw) bool { return f.Kind != 0 }) || !l.Whole && len(flaws) > 1 {
 			return nil
 		}
 		a := l.Answer(flaws, nil)

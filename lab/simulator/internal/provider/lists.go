@@ -147,7 +147,7 @@ func (p *Provider) Items(entries []Listed) []json.RawMessage {
 			words = []string{"*"} // all
 		}
 		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.List),
-			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(appendList(nil, words)),
+			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(AppendList(nil, words)),
 			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
 			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
 	}

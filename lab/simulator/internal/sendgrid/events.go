@@ -83,7 +83,7 @@ var holes = provider.Holes{
 			case 1:
 				return provider.Quote(append(dst, `,"category":`...), v.Batch.Tags[0])
 			}
-			return provider.AppendTags(append(dst, `,"category":`...), v)
+			return provider.AppendList(append(dst, `,"category":`...), v.Batch.Tags)
 		},
 		"host": func(dst []byte, v *provider.View) []byte {
 			return strconv.AppendUint(dst, 10_000+v.Batch.Serial%50_000, 10)
