@@ -48,15 +48,12 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.S
 	a.provider.Write(w, answer)
 }
 
-// take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the exchange
-// has ended.
+// take reads the request, stores the mail if it is accepted, and fills in the call.
+// end must be called when the exchange has ended.
 func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
 	var body strings.Builder
-	c, problem, err := a.read(r, &body, e)
+	c, problem := a.read(r, &body, e)
 	call.Bytes = body.Len()
-	if err != nil {
-		panic(http.ErrAbortHandler) // the client left in the middle of the request
-	}
 	recipients := c.Addresses()
 	call.Recipients = len(recipients)
 	v = a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
@@ -77,8 +74,8 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 	return answer, v, func() { release(stored) }
 }
 
-// read reads the whole body into buf and parses it. It fails only if the client left.
-func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer, error) {
+// read reads the whole body into buf and parses it.
+func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer) {
 	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
 		buf.Grow(int(n))
 	}
@@ -94,17 +91,16 @@ func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) 
 	case err != nil && body != r.Body:
 		buf.Reset()
 	case err != nil:
-		return nil, nil, err
+		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	case n > int64(e.Limit):
 		// Read on for a while. If the server closed early, the client would see a
 		// broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
 		c, _ := e.Parse(r, "")
 		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
-		return c, &problem, nil
+		return c, &problem
 	}
-	c, problem := e.Parse(r, buf.String())
-	return c, problem, nil
+	return e.Parse(r, buf.String())
 }
 
 // decide returns the answer. It stores the mail if it is accepted; stored is what the provider says of it then.

@@ -45,7 +45,7 @@ var statuses = map[int]provider.Answer{
 	404: {Status: 404, Type: provider.TypeText, Body: "404 page not found\n"},
 	413: say(413, "request size exceeds 52.4MiB limit"),
 	500: say(500, "Internal Server Error"),
-	503: {Status: 503, Type: provider.TypeHTML, Body: "<html><body><h1>503 Service Temporarily Unavailable</h1></body></html>"},
+	503: {Status: 503, Type: provider.TypeHTML, Body: "<html><body>503 Service Temporarily Unavailable</body></html>"},
 	504: {Status: 504, Type: provider.TypeHTML},
 }
 

@@ -63,8 +63,9 @@ const (
 	inactive
 )
 
-const inactives = "You tried to send to recipient(s) that have been marked as inactive. Found inactive addresses: <value>. " +
-	"Inactive recipients are ones that have generated a hard bounce, a spam complaint, or a manual suppression."
+const inactives = "You tried to send to recipient(s) that have been marked as inactive. " +
+	"Found inactive addresses: <value>. Inactive recipients are ones that have generated a hard bounce, " +
+	"a spam complaint, or a manual suppression."
 
 // flaws has the result for each flaw.
 var flaws = map[provider.FlawKind]result{

@@ -20,8 +20,8 @@ type List struct {
 	Of    []message.Outcome // that put an address on it
 	// Status and Text say why. <code>, <enhanced> and <text> are those of the Reply.
 	Status, Text string
-	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text (quoted),
-	// <unix>, <date> and <time>, and <id>.
+	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text
+	// (quoted), <unix>, <date> and <time>, and <id>.
 	Item string
 }
 
@@ -31,7 +31,7 @@ type Listed struct {
 	At      time.Time
 	List    string          // name in the provider's API, like bounces
 	Status  string          // code of a bounce
-	Text    string          // of a bounce; Mailgun: the tags of an unsubscription, separated by spaces (all mail is dropped)
+	Text    string          // of a bounce; Mailgun: the tags of an unsubscription (all mail is dropped)
 	Drops   message.Outcome // of its list
 }
 

@@ -101,7 +101,8 @@ func appendEventID(dst []byte, v *provider.View) []byte {
 	var space [96]byte
 	text := space[:0]
 	if v.Stage.Kind == "" {
-		text = append(text, v.IDs.Bytes(16, provider.ForEvent, v.Batch.Serial, uint64(v.Copy.Index), uint64(v.Event.Stage))...)
+		copy, stage := uint64(v.Copy.Index), uint64(v.Event.Stage)
+		text = append(text, v.IDs.Bytes(16, provider.ForEvent, v.Batch.Serial, copy, stage)...)
 	} else {
 		text = append(append(text, v.Stage.Kind...), '-')
 		text = strconv.AppendUint(text, 10_000_000+v.IDs.Account()%90_000_000, 10)
@@ -115,9 +116,9 @@ func appendEventID(dst []byte, v *provider.View) []byte {
 }
 
 // reserved are SendGrid's own event fields. They win over custom args.
-var reserved = strings.Fields("asm_group_id attempt bounce_classification category cert_err email event ip marketing_campaign_id " +
-	"marketing_campaign_name pool reason response sg_content_type sg_event_id sg_machine_open sg_message_id smtp-id " +
-	"status timestamp tls type url url_offset useragent")
+var reserved = strings.Fields("asm_group_id attempt bounce_classification category cert_err email event ip " +
+	"marketing_campaign_id marketing_campaign_name pool reason response sg_content_type sg_event_id sg_machine_open " +
+	"sg_message_id smtp-id status timestamp tls type url url_offset useragent")
 
 // appendArgs appends the custom arguments as members of the event.
 func appendArgs(dst []byte, v *provider.View) []byte {
