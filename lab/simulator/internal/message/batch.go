@@ -3,6 +3,7 @@
 package message
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
@@ -77,15 +78,17 @@ type Copy struct {
 func (b *Batch) Identify(key string) {
 	for i := range b.Copies {
 		c := &b.Copies[i]
-		c.Index, c.ID = uint32(i), strings.ToLower(c.Address)
-		for name, value := range b.Metadata(c) {
-			switch {
-			case name != key || value == "":
-			case c.Flags&Joint != 0:
-				c.ID = value + "/" + c.ID
-			default:
-				c.ID = value
+		address, value := strings.ToLower(c.Address), ""
+		for _, list := range [...][]Pair{b.Shared, c.Metadata} {
+			for _, p := range list {
+				if p.Key == key {
+					value = p.Value
+				}
 			}
+		}
+		c.Index, c.ID = uint32(i), cmp.Or(value, address)
+		if value != "" && c.Flags&Joint != 0 {
+			c.ID += "/" + address
 		}
 	}
 }

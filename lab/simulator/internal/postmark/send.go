@@ -1,6 +1,7 @@
 package postmark
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -156,11 +157,8 @@ func (in *mail) letter() provider.Letter {
 		return []string{text}
 	}
 	l := provider.Letter{From: in.From, To: [...][]string{one(in.To), one(in.Cc), one(in.Bcc)}, ReplyTo: one(in.ReplyTo),
-		Subject: in.Subject, Text: in.Text, HTML: in.HTML, Tags: one(in.Tag), Stream: in.Stream,
+		Subject: in.Subject, Text: in.Text, HTML: in.HTML, Tags: one(in.Tag), Stream: cmp.Or(in.Stream, "outbound"),
 		Metadata: in.Metadata}
-	if l.Stream == "" {
-		l.Stream = "outbound"
-	}
 	for _, h := range in.Headers {
 		l.Headers = append(l.Headers, message.Pair(h))
 	}

@@ -3,6 +3,7 @@
 package sendgrid
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/sha256"
@@ -210,10 +211,7 @@ func (g SendGrid) showList(r *http.Request) provider.Answer {
 
 // unlist removes an address from a suppression list.
 func (g SendGrid) unlist(r *http.Request) provider.Answer {
-	list := r.PathValue("list")
-	if list == "" {
-		list = "unsubscribes"
-	}
+	list := cmp.Or(r.PathValue("list"), "unsubscribes")
 	if !g.Lists.Remove(list, r.PathValue("address"), time.Now()) {
 		return g.Say(404)
 	}
