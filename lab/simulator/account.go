@@ -14,9 +14,6 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 )
 
-// Kind names a provider.
-type Kind = string
-
 // The providers that can be simulated.
 const (
 	SendGrid = "sendgrid"
@@ -26,7 +23,7 @@ const (
 )
 
 // providers holds the constructor of each kind.
-var providers = map[Kind]func(*provider.Account) (*provider.Provider, error){
+var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	SendGrid: sendgrid.New,
 	Mailgun:  mailgun.New,
 	Postmark: postmark.New,
@@ -90,16 +87,18 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 	a.latency.Store(int64(s.opts.Latency))
 	a.tally.Store(newTally())
 	var err error
-	a.provider, err = open(&provider.Account{
+	lent := &provider.Account{
 		Customer: c,
 		IDs:      provider.NewIDs(s.seed, c.Name),
-		Webhooks: provider.NewWebhooks(c.WebhookURL),
-		Lists:    provider.NewLists(),
+		Webhooks: &provider.Webhooks{},
+		Lists:    &provider.Lists{},
 		Keys:     &provider.Keys{},
 		Options:  s.opts,
 		Scale:    s.scaled,
 		Log:      func(until time.Time) []message.Event { return a.outbox.happened(until) },
-	})
+	}
+	lent.Webhooks.SetURL(c.WebhookURL)
+	a.provider, err = open(lent)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 }
 
 // Accounts returns the accounts with their public keys.
-func (c *Client) Accounts(ctx context.Context) (list []AccountInfo, err error) {
+func (c *Client) Accounts(ctx context.Context) (list []Account, err error) {
 	err = c.Call(ctx, http.MethodGet, "/accounts", nil, &list)
 	return list, err
 }
@@ -79,9 +79,6 @@ func (c *Client) Stats(ctx context.Context, account string) (st Stats, err error
 
 // Copies calls Simulator.Copies.
 func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error) {
-	if id == "" {
-		return nil, nil
-	}
 	err = c.Call(ctx, http.MethodGet, "/copies?id="+url.QueryEscape(id), nil, &list)
 	return list, err
 }

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,12 +47,6 @@ type Settings struct {
 	EventDelay *Duration `json:"event_delay,omitempty"` // of the whole simulator
 }
 
-// AccountInfo is an Account as the control API shows it.
-type AccountInfo struct {
-	Account
-	PublicKey string `json:"public_key,omitempty"` // see Simulator.PublicKey
-}
-
 // CopyCount is a line of the list of copies: how many an id has at each account.
 type CopyCount struct {
 	ID       string         `json:"id"`
@@ -73,7 +68,7 @@ func (s *Simulator) control(w http.ResponseWriter, r *http.Request, path []strin
 		reply(w, http.StatusNotFound, nil, fmt.Errorf("%w: %q", errNoAccount, account))
 		return
 	}
-	if r.Method == http.MethodGet && path[0] == "copies" && query.Get("id") == "" {
+	if r.Method == http.MethodGet && path[0] == "copies" && !query.Has("id") {
 		s.streamCopies(w, query.Get("min"))
 		return
 	}
@@ -99,7 +94,7 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 	account := query.Get("account")
 	switch r.Method + " " + name {
 	case "GET accounts":
-		return s.infos(), nil
+		return s.Accounts(), nil
 	case "POST accounts":
 		var a Account
 		if err := decode(r.Body, &a); err != nil {
@@ -108,7 +103,8 @@ func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, erro
 		if err := s.AddAccount(a); err != nil {
 			return nil, badRequest{err}
 		}
-		return AccountInfo{a, s.PublicKey(a.Name)}, nil
+		a.PublicKey = s.PublicKey(a.Name)
+		return a, nil
 	case "GET faults":
 		return s.Faults(), nil
 	case "POST faults":
@@ -169,14 +165,6 @@ func decode(body io.Reader, v any) error {
 	return nil
 }
 
-func (s *Simulator) infos() []AccountInfo {
-	list := []AccountInfo{}
-	for _, a := range s.Accounts() {
-		list = append(list, AccountInfo{a, s.PublicKey(a.Name)})
-	}
-	return list
-}
-
 func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
@@ -191,14 +179,12 @@ func (s *Simulator) change(c Settings) error {
 	if c.Account != "" && s.account(c.Account) == nil {
 		return badRequest{fmt.Errorf("%w: %q", errNoAccount, c.Account)}
 	}
-	if c.WebhookURL != nil {
-		if err := provider.CheckURL(*c.WebhookURL); err != nil {
-			return badRequest{err}
-		}
-		for _, name := range s.names() {
-			if c.Account == "" || c.Account == name {
-				s.SetWebhookURL(name, *c.WebhookURL)
+	for _, a := range s.accountList() {
+		if c.WebhookURL != nil && (c.Account == "" || c.Account == a.name) {
+			if err := provider.CheckURL(*c.WebhookURL); err != nil {
+				return badRequest{err}
 			}
+			a.provider.Webhooks.SetURL(*c.WebhookURL)
 		}
 	}
 	if c.Latency != nil {
@@ -211,12 +197,9 @@ func (s *Simulator) change(c Settings) error {
 }
 
 func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) error {
-	d := 30 * time.Second
-	if timeout != "" {
-		var err error
-		if d, err = time.ParseDuration(timeout); err != nil {
-			return badRequest{err}
-		}
+	d, err := time.ParseDuration(cmp.Or(timeout, "30s"))
+	if err != nil {
+		return badRequest{err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -229,24 +212,23 @@ func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) er
 // streamCopies writes a line for each id with at least the given number of copies. It
 // does not hold them in memory.
 func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
-	floor := 1
-	if minimum != "" {
-		var err error
-		if floor, err = strconv.Atoi(minimum); err != nil {
-			reply(w, 400, nil, fmt.Errorf("min: %w", err))
-			return
-		}
+	floor, err := strconv.Atoi(cmp.Or(minimum, "1"))
+	if err != nil {
+		reply(w, 400, nil, fmt.Errorf("min: %w", err))
+		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(w, 64<<10)
 	defer out.Flush()
 	enc := json.NewEncoder(out)
-	s.eachCopy(func(id string, per map[string]int) bool {
+	s.EachCopy(func(id string, per map[string]int) {
 		n := 0
 		for _, count := range per {
 			n += count
 		}
-		return n < floor || enc.Encode(CopyCount{id, per}) == nil
+		if n >= floor {
+			_ = enc.Encode(CopyCount{id, per}) // the caller may be gone
+		}
 	})
 }
 

@@ -33,7 +33,7 @@ func TestClientControlsEverything(t *testing.T) {
 		t.Helper()
 		must(c.Call(ctx, method, path, in, out))
 	}
-	var info simulator.AccountInfo
+	var info simulator.Account
 	call("POST", "/accounts", simulator.Account{
 		Name:       "sg-eu",
 		Kind:       simulator.SendGrid,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
 // Content is what a recipient would read, after substitution.
@@ -64,11 +65,8 @@ func (b *stored) export(c *message.Copy) Copy {
 	if c.Content != nil {
 		x.Content = *c.Content
 	}
-	switch {
-	case c.Flags&message.BCC != 0:
-		x.Role = "bcc"
-	case c.Flags&message.CC != 0:
-		x.Role = "cc"
+	if role := c.Flags & (message.CC | message.BCC); role != 0 {
+		x.Role = provider.Roles[role]
 	}
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
@@ -125,10 +123,6 @@ func (s *Simulator) Copies(id string) []Copy {
 // copies, with the number of its copies at each account that has any. The map is
 // reused: it is valid until f returns. Copies accepted meanwhile may be missed.
 func (s *Simulator) EachCopy(f func(id string, perAccount map[string]int)) {
-	s.eachCopy(func(id string, counts map[string]int) bool { f(id, counts); return true })
-}
-
-func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) {
 	st := s.store.Load()
 	counts := map[string]int{}
 	for _, b := range st.all() {
@@ -142,9 +136,7 @@ func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) 
 			for _, p := range list {
 				counts[p.account.name]++
 			}
-			if !f(c.ID, counts) {
-				return
-			}
+			f(c.ID, counts)
 		}
 	}
 }

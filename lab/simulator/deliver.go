@@ -2,11 +2,10 @@ package simulator
 
 import (
 	"bytes"
+	"container/heap"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -119,10 +118,7 @@ func (ob *outbox) retry(p *post, status int) bool {
 		return false
 	}
 	p.at = now + int64(ob.s.scaled(gap))
-	for len(ob.retries) <= int(p.tries) {
-		ob.retries = append(ob.retries, nil)
-	}
-	ob.retries[p.tries] = append(ob.retries[p.tries], *p)
+	heap.Push(&ob.retries, p)
 	ob.nudge()
 	return true
 }
@@ -166,24 +162,24 @@ func (ob *outbox) send(p *post) (status, sent int) {
 			ob.spread(p, len(urls))
 		}
 	}
-	r := ob.render(p)
-	if r.sent == 0 {
+	body, sent, counts := ob.render(p)
+	if sent == 0 {
 		return 0, 0
 	}
-	body, header, err := ob.a.provider.Hooks.Sign(ob.toSign(p, r.body))
+	body, header, err := ob.a.provider.Hooks.Sign(ob.toSign(p, body))
 	if err != nil {
 		ob.s.log.Error("simulator: signing events", "account", ob.a.name, "err", err)
-		return 0, r.sent
+		return 0, sent
 	}
 	status = ob.postJSON(urls[p.url], body, header)
-	if p.tries == 0 && r.faults != (faultCounts{}) {
+	if p.tries == 0 {
 		ob.a.tallies().count(func(st *Stats) {
-			st.EventsDoubled += r.faults.doubled
-			st.EventsOvertaken += r.faults.overtaken
-			st.EventsLate += r.faults.late
+			st.EventsDoubled += counts.doubled
+			st.EventsOvertaken += counts.overtaken
+			st.EventsLate += counts.late
 		})
 	}
-	return status, r.sent
+	return status, sent
 }
 
 // toSign returns what the provider signs. A repeated post has the signature of the
@@ -209,31 +205,19 @@ func (ob *outbox) toSign(p *post, body []byte) provider.Post {
 	}
 }
 
-// A rendering is the body of a post.
-type rendering struct {
-	body   []byte
-	sent   int // number of events
-	faults faultCounts
-}
-
 // render writes the events of p. What exceeds the size of a request becomes a post
 // of its own. The body depends on nothing that changes from try to try, unless
 // Options.NewEventIDOnRetry is set.
-func (ob *outbox) render(p *post) (r rendering) {
+func (ob *outbox) render(p *post) (body []byte, sent int, counts faultCounts) {
 	b := &ob.batching
 	size := len(p.items) * b.EventBytes * 5 / 4
 	if b.Bytes > 0 {
 		size = min(size, b.Bytes)
 	}
-	r.body = append(make([]byte, 0, size+2*b.EventBytes), b.Open...)
+	body = append(make([]byte, 0, size+2*b.EventBytes), b.Open...)
 	if p.repeat {
-		r.faults.doubled++
+		counts.doubled++
 	}
-	if p.behind {
-		r.faults.overtaken++
-	}
-	var ends []int
-	var order []eventKey // of what is shuffled
 	var of *scheduled
 	var write func([]byte, *message.Copy) []byte
 	var quiet, late bool
@@ -248,59 +232,34 @@ func (ob *outbox) render(p *post) (r rendering) {
 			continue
 		}
 		if e.times > 1 {
-			r.faults.doubled++
+			counts.doubled++
+		}
+		if e.behind {
+			counts.overtaken++
 		}
 		if late {
-			r.faults.late++
+			counts.late++
 		}
 		for range e.times {
-			if r.sent++; r.sent > 1 {
-				r.body = append(r.body, b.Separator...)
+			if sent++; sent > 1 {
+				body = append(body, b.Separator...)
 			}
-			r.body = write(r.body, e.copy)
-			if p.shuffle != 0 {
-				ends, order = append(ends, len(r.body)), append(order, e.key())
-			}
+			body = write(body, e.copy)
 		}
-		if rest := p.items[i+1:]; b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes && len(rest) > 0 {
-			ob.enqueue(post{items: rest, shuffle: p.shuffle, planned: true}, false)
+		if rest := p.items[i+1:]; b.Bytes > 0 && len(body) > b.Bytes-2*b.EventBytes && len(rest) > 0 {
+			ob.enqueue(post{items: rest, planned: true}, false)
 			p.items = p.items[:i+1]
 			break
 		}
 	}
-	if len(ends) > 1 {
-		r.body = shuffle(b, r.body, ends, order, p.shuffle)
-		overtaken(order, func(int) { r.faults.overtaken++ })
-	}
-	r.body = append(r.body, b.Close...)
-	return r
-}
-
-// shuffle puts the events of the body, which end at ends, into another order, and
-// their keys along with them.
-func shuffle(b *provider.Batching, body []byte, ends []int, keys []eventKey, seed uint64) []byte {
-	out := append(make([]byte, 0, cap(body)), b.Open...)
-	rng := rand.New(rand.NewPCG(seed, seed))
-	old := slices.Clone(keys)
-	for n, i := range rng.Perm(len(ends)) {
-		keys[n] = old[i]
-		if n > 0 {
-			out = append(out, b.Separator...)
-		}
-		begin := len(b.Open)
-		if i > 0 {
-			begin = ends[i-1] + len(b.Separator)
-		}
-		out = append(out, body[begin:ends[i]]...)
-	}
-	return out
+	return append(body, b.Close...), sent, counts
 }
 
 // quiet reports whether no copy of the event has a webhook.
 func (e *scheduled) quiet() bool {
 	st := e.stage()
 	f := e.group().mute
-	return st.Quiet || f != nil && f.events.Has(st.Event, st.Kind)
+	return st.Quiet || f != nil && f.selects(st)
 }
 
 // postJSON makes one webhook request and returns the status of the answer, or 0

@@ -48,20 +48,17 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.S
 	a.provider.Write(w, answer)
 }
 
-// take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the exchange
-// has ended.
+// take reads the request, stores the mail if it is accepted, and fills in the call.
+// end must be called when the exchange has ended.
 func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
 	var body strings.Builder
-	c, problem, err := a.read(r, &body, e)
+	c, problem := a.read(r, &body, e)
 	call.Bytes = body.Len()
-	if err != nil {
-		panic(http.ErrAbortHandler) // the client left in the middle of the request
-	}
 	recipients := c.Addresses()
 	call.Recipients = len(recipients)
 	v = a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
 	call.Fault = v.mode()
-	var release func(*provider.Answer)
+	release := func(*provider.Answer) {}
 	if status := a.provider.Unauthorized(r); status != 0 {
 		said := a.provider.Say(status)
 		problem = &said
@@ -74,43 +71,36 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 	}
 	answer, stored := a.decide(c, problem, v)
 	call.Stored = stored != nil
-	return answer, v, func() {
-		if release != nil {
-			release(stored)
-		}
-	}
+	return answer, v, func() { release(stored) }
 }
 
-// read reads the whole body into buf and parses it. It fails only if the client left.
-func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer, error) {
+// read reads the whole body into buf and parses it.
+func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) (*provider.Call, *provider.Answer) {
 	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
 		buf.Grow(int(n))
 	}
 	body := io.Reader(r.Body)
 	if e.GZIP && r.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(r.Body)
-		if err != nil {
-			c, problem := e.Parse(r, "")
-			return c, problem, nil //nolint:nilerr // the problem is the provider's answer to it
+		if body = unzip; err != nil {
+			body = strings.NewReader("") // not gzip, whatever the header says
 		}
-		body = unzip
 	}
 	n, err := io.Copy(buf, io.LimitReader(body, int64(e.Limit)+1))
 	switch {
 	case err != nil && body != r.Body:
-		buf.Reset() // not gzip, whatever the header says
+		buf.Reset()
 	case err != nil:
-		return nil, nil, err
+		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	case n > int64(e.Limit):
 		// Read on for a while. If the server closed early, the client would see a
 		// broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
 		c, _ := e.Parse(r, "")
 		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
-		return c, &problem, nil
+		return c, &problem
 	}
-	c, problem := e.Parse(r, buf.String())
-	return c, problem, nil
+	return e.Parse(r, buf.String())
 }
 
 // decide returns the answer. It stores the mail if it is accepted; stored is what the provider says of it then.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,7 @@ type fault struct {
 	class     modeClass
 	condition provider.ConditionKind
 	pattern   *match.Pattern
-	events    match.Names
+	events    []string // names; empty = all
 	outcome   message.Outcome
 	number    uint64
 	cleared   atomic.Bool
@@ -172,6 +173,13 @@ func (fs *faults) drop(f *fault) {
 }
 
 func (f *fault) suspends() bool { return f.Mode == ModeSuspend }
+
+// selects reports whether f applies to events of the stage. The case of names does not count.
+func (f *fault) selects(st *provider.Stage) bool {
+	return len(f.events) == 0 || slices.ContainsFunc(f.events, func(name string) bool {
+		return strings.EqualFold(name, st.Event) || strings.EqualFold(name, st.Kind)
+	})
+}
 
 // swallows reports whether nothing ever happens to the mail that f suspends.
 func (f *fault) swallows() bool { return f.suspends() && !f.Release && len(f.events) == 0 }

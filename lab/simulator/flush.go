@@ -31,10 +31,7 @@ func (ob *outbox) settle(ctx context.Context) error {
 			return err
 		}
 		ob.mu.Lock()
-		var wait time.Duration
-		if len(ob.future) > 0 {
-			wait = time.Until(ob.future[0].At())
-		}
+		wait := time.Until(time.Unix(0, ob.future.first(0)))
 		settled := len(ob.future) == 0 && len(ob.open) == 0
 		ob.mu.Unlock()
 		if settled {
@@ -66,13 +63,10 @@ func (ob *outbox) openUpTo(gen uint32) (n int) {
 }
 
 // pending returns the number of open events.
-func (ob *outbox) pending() (n int64) {
+func (ob *outbox) pending() int64 {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
-	for _, open := range ob.open {
-		n += int64(open)
-	}
-	return n
+	return int64(ob.openUpTo(ob.gen))
 }
 
 // wakeWaiters wakes flush, so that it notices the end of its context.

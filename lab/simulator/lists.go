@@ -26,14 +26,6 @@ func (s *Simulator) Suppress(account string, e Suppressed) error {
 	return nil
 }
 
-// Suppressed returns the addresses on a suppression list of an account, in their order.
-func (s *Simulator) Suppressed(account, list string) []Suppressed {
-	if a := s.account(account); a != nil {
-		return a.provider.Lists.All(list, time.Now())
-	}
-	return nil
-}
-
 // list puts an address on the list that an outcome leads to, when its last event happens.
 func (a *account) list(addr string, o message.Outcome, accepted time.Time) {
 	e, ok := a.provider.Entry(o)

@@ -106,9 +106,9 @@ var modes = []modeRow{
 	{ModeNotAllowed, "",
 		"the account may not send: SendGrid 401, Mailgun 400, Postmark 422, Resend 403", classAnswer, provider.NotAllowed},
 	{ModeFull, "",
-		"the account is full until `retry_after`: SendGrid 401, Mailgun 420, Postmark 422, Resend 429", classAnswer, provider.Full},
+		"the account is full until `retry_after`: 401, Mailgun 420, Postmark 422, Resend 429", classAnswer, provider.Full},
 	{ModeLargeBatch, "",
-		"large calls are not allowed yet (see `above`): SendGrid and Mailgun 403, Postmark and Resend 422", classAnswer, provider.LargeBatch},
+		"large calls are not allowed yet (see `above`): 403, Postmark and Resend 422", classAnswer, provider.LargeBatch},
 	{ModeTooLarge, "", "the message is too large: 413", classAnswer, provider.TooLarge},
 
 	{ModeCloseUnread, "", "closes the connection before it reads the body; with a `pattern`, after it", classUnread, 0},
@@ -141,7 +141,7 @@ func Outcomes() []string { return message.OutcomeNames() }
 // of the mode to its field.
 func (f Fault) compile() (*fault, error) {
 	mode, value, valued := strings.Cut(f.Mode, ":")
-	c := &fault{Fault: f, left: f.Times, events: match.ParseNames(f.Events)}
+	c := &fault{Fault: f, left: f.Times, events: strings.Fields(strings.ReplaceAll(f.Events, ",", " "))}
 	c.Mode = mode
 	if i := slices.IndexFunc(modes, func(m modeRow) bool { return m.name == mode }); i >= 0 {
 		c.class, c.condition = modes[i].class, modes[i].condition
@@ -200,10 +200,8 @@ func (f *fault) check() error {
 	if f.Share < 0 || f.Share > 1 || f.After < 0 || f.Times < 0 || f.Delay < 0 || f.RetryAfter < 0 {
 		return errors.New("share must be within 0 to 1, and after, times, delay and retry_after not negative")
 	}
-	for name := range f.Header {
-		if name == "" {
-			return errors.New("header without a name")
-		}
+	if _, unnamed := f.Header[""]; unnamed {
+		return errors.New("header without a name")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type outbox struct {
 	waiting int                 // number of those events
 	since   int64               // when the oldest of them became due
 	posts   []post              // to be sent at once
-	retries [][]post            // to be sent later, by the number of tries: all of one list wait equally long
+	retries schedule            // to be sent later
 	parked  map[*fault][]parked // events that do not happen while the fault is in force
 	log     []message.Event     // all that happened, by time
 	workers int
@@ -93,7 +93,7 @@ func (ob *outbox) schedule(b *stored, begin int64) {
 				batch: b,
 				left:  copies[c],
 			}
-			if g.park != nil && g.park.events.Has(st.Event, st.Kind) && ob.park(g.park, e, after) {
+			if g.park != nil && g.park.selects(st) && ob.park(g.park, e, after) {
 				continue
 			}
 			heap.Push(&ob.future, e)
@@ -160,7 +160,7 @@ func (ob *outbox) run() {
 
 // advance makes ready what is due. The outbox is locked.
 func (ob *outbox) advance(now int64) {
-	for len(ob.future) > 0 && ob.future[0].Due <= now {
+	for ob.future.first(now+1) <= now {
 		e := heap.Pop(&ob.future).(*scheduled)
 		if f := ob.suspension(e); f != nil && ob.park(f, e, 0) {
 			if f.swallows() {
@@ -170,10 +170,8 @@ func (ob *outbox) advance(now int64) {
 		}
 		ob.happen(e)
 	}
-	for i := range ob.retries {
-		for q := &ob.retries[i]; len(*q) > 0 && (*q)[0].at <= now; {
-			ob.posts = append(ob.posts, pop(q))
-		}
+	for ob.retries.first(now+1) <= now {
+		ob.posts = append(ob.posts, *heap.Pop(&ob.retries).(*post))
 	}
 }
 
@@ -185,7 +183,7 @@ func (ob *outbox) suspension(e *scheduled) *fault {
 	}
 	st := e.stage()
 	list := ob.s.faults.inForce(ob.a.name, func(f *fault) bool {
-		return f.suspends() && f.Times == 0 && f.Share == 0 && f.pattern == nil && f.events.Has(st.Event, st.Kind)
+		return f.suspends() && f.Times == 0 && f.Share == 0 && f.pattern == nil && f.selects(st)
 	})
 	if len(list) == 0 {
 		return nil
@@ -223,15 +221,7 @@ func (ob *outbox) happened(until time.Time) []message.Event {
 // staff starts as many workers as there is work for. It returns how long nothing
 // new will be due. The outbox is locked.
 func (ob *outbox) staff(now int64) time.Duration {
-	next := now + int64(time.Hour)
-	if len(ob.future) > 0 {
-		next = min(next, ob.future[0].Due)
-	}
-	for _, q := range ob.retries {
-		if len(q) > 0 {
-			next = min(next, q[0].at)
-		}
-	}
+	next := min(ob.future.first(now+int64(time.Hour)), ob.retries.first(now+int64(time.Hour)))
 	work := len(ob.posts)
 	switch {
 	case ob.waiting == 0:

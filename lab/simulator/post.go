@@ -1,7 +1,7 @@
 package simulator
 
 import (
-	"container/heap"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
@@ -40,31 +40,26 @@ func (e *scheduled) take(list []item, n int) []item {
 // An item is a webhook event of a post.
 type item struct {
 	*scheduled
-	copy  *message.Copy
-	times uint8 // how often it is sent
+	copy   *message.Copy
+	times  uint8 // how often it is sent
+	behind bool  // a fault put a later event of the same copy before it
 }
-
-// key identifies the event.
-func (i item) key() eventKey { return eventKey{i.batch.Serial, i.copy.Index, i.Stage} }
 
 // concerned reports whether f applies to the event.
 func (i item) concerned(f *fault) bool {
-	st := i.stage()
-	return f.events.Has(st.Event, st.Kind) && f.pattern.Match(i.copy.Address)
+	return f.selects(i.stage()) && f.pattern.Match(i.copy.Address)
 }
 
 // A post is one webhook request that is waiting or being made.
 type post struct {
 	items   []item
-	at      int64  // when to try (again), Unix nanoseconds
-	signed  int64  // Unix time of the first signature
-	shuffle uint64 // seed of the order; 0 = in order
-	muted   int    // events without a webhook; known after the first try
+	at      int64 // when to try (again), Unix nanoseconds
+	signed  int64 // Unix time of the first signature
+	muted   int   // events without a webhook; known after the first try
 	tries   uint8
 	url     uint8 // index in the URLs of its stage
 	repeat  bool  // a fault sends the event twice
 	planned bool  // the faults in force have been applied
-	behind  bool  // a fault put a later event of the same copy before it
 }
 
 // concerns reports whether f applies to any event of p.
@@ -77,14 +72,22 @@ func (p *post) concerns(f *fault) bool {
 	return false
 }
 
-// schedule is a heap of scheduled events by time; within a batch by stage.
-type schedule []*scheduled
+// timed is what happens at a time, with which its rank begins.
+type timed interface{ rank() [3]int64 }
 
-var _ heap.Interface = (*schedule)(nil)
+func (p *post) rank() [3]int64      { return [3]int64{p.at} }
+func (e *scheduled) rank() [3]int64 { return [3]int64{e.Due, int64(e.batch.Serial), int64(e.Stage)} }
+
+// A schedule is a heap by rank.
+type schedule []timed
 
 func (h schedule) Len() int      { return len(h) }
 func (h schedule) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *schedule) Push(x any)   { *h = append(*h, x.(*scheduled)) }
+func (h *schedule) Push(x any)   { *h = append(*h, x.(timed)) }
+func (h schedule) Less(i, j int) bool {
+	a, b := h[i].rank(), h[j].rank()
+	return slices.Compare(a[:], b[:]) < 0
+}
 func (h *schedule) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
@@ -93,15 +96,12 @@ func (h *schedule) Pop() any {
 	return e
 }
 
-func (h schedule) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	if a.Due != b.Due {
-		return a.Due < b.Due
+// first returns when the first of the schedule happens, or a later time if there is none.
+func (h schedule) first(later int64) int64 {
+	if len(h) == 0 {
+		return later
 	}
-	if a.batch.Serial != b.batch.Serial {
-		return a.batch.Serial < b.batch.Serial
-	}
-	return a.Stage < b.Stage
+	return h[0].rank()[0]
 }
 
 // pop removes the first element of the queue; there must be one.

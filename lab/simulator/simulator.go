@@ -166,7 +166,10 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// slash.
 	path := strings.FieldsFunc(r.URL.Path, func(c rune) bool { return c == '/' })
 	if len(path) == 0 {
-		fmt.Fprintln(w, "safedelivr simulator, accounts:", strings.Join(s.names(), " "))
+		fmt.Fprint(w, "safedelivr simulator, accounts:")
+		for _, a := range s.accountList() {
+			fmt.Fprint(w, " ", a.name)
+		}
 		return
 	}
 	if path[0] == controlName {
@@ -200,13 +203,6 @@ func (s *Simulator) accountList() []*account {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.order)
-}
-
-func (s *Simulator) names() (list []string) {
-	for _, a := range s.accountList() {
-		list = append(list, a.name)
-	}
-	return list
 }
 
 // Flush waits until all events that were due when it was called have been

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
@@ -14,23 +15,18 @@ const maxMixUp = 128
 // late.
 type faultCounts struct{ doubled, overtaken, late int64 }
 
-// An eventKey identifies an event of a copy.
-type eventKey struct {
-	serial uint64 // of the batch
-	copy   uint32
-	stage  uint8
-}
-
-// overtaken calls f with the index of each event that is sent after a later event
-// of the same copy.
-func overtaken(order []eventKey, f func(i int)) {
-	latest := make(map[eventKey]uint8, len(order))
-	for i, k := range order {
-		c := eventKey{serial: k.serial, copy: k.copy}
-		if k.stage < latest[c] {
-			f(i)
-		}
-		latest[c] = max(latest[c], k.stage)
+// shuffle puts the events into another order, and marks those that are sent after a
+// later event of the same copy.
+func (ob *outbox) shuffle(list []item) {
+	e := &list[0]
+	seed := ob.a.provider.IDs.Mix(provider.ForShuffle, e.batch.Serial, uint64(e.Stage), uint64(e.copy.Index))
+	rng := rand.New(rand.NewPCG(seed, seed))
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	latest := map[*message.Copy]uint8{}
+	for i := range list {
+		e := &list[i]
+		e.behind = e.Stage < latest[e.copy]
+		latest[e.copy] = max(latest[e.copy], e.Stage)
 	}
 }
 
@@ -42,28 +38,23 @@ func (ob *outbox) plan(p *post) {
 		if !f.mutesUntilChanged() && (!p.concerns(f) || !ob.s.faults.take(f)) {
 			continue
 		}
+		if f.Mode == ModeEventsShuffle {
+			ob.shuffle(p.items)
+			continue
+		}
 		for i := range p.items {
-			e := &p.items[i]
-			switch {
-			case !e.concerned(f):
-			case f.Mode == ModeEventsOff:
-				e.times = 0
-			case f.Mode == ModeEventsDuplicate:
-				e.times *= 2
-			default:
-				p.shuffle = ob.shuffleSeed(e) | 1
+			if e := &p.items[i]; e.concerned(f) {
+				e.times = min(2*e.times, 2)
+				if f.Mode == ModeEventsOff {
+					e.times = 0
+				}
 			}
-			e.times = min(e.times, 2)
 		}
 	}
 }
 
 func (ob *outbox) inForce(want func(*fault) bool) []*fault {
 	return ob.s.faults.inForce(ob.a.name, want)
-}
-
-func (ob *outbox) shuffleSeed(e *item) uint64 {
-	return ob.a.provider.IDs.Mix(provider.ForShuffle, e.batch.Serial, uint64(e.Stage), uint64(e.copy.Index))
 }
 
 // spread enqueues the other posts of a single event: one for each further URL, and one
@@ -98,27 +89,22 @@ func (ob *outbox) mixUp() bool {
 	if len(faults) == 0 {
 		return false
 	}
-	var list []post
+	var list []item
 	for len(list) < maxMixUp && ob.waiting > 0 {
 		e := pop(&ob.ready)
-		list = append(list, post{items: e.take(nil, 1)})
+		list = e.take(list, 1)
 		ob.waiting--
 		if e.left > 0 {
 			ob.ready = append(ob.ready, e)
 		}
 	}
 	if slices.ContainsFunc(faults, func(f *fault) bool {
-		return slices.ContainsFunc(list, func(p post) bool { return p.concerns(f) }) && ob.s.faults.take(f)
+		return slices.ContainsFunc(list, func(i item) bool { return i.concerned(f) }) && ob.s.faults.take(f)
 	}) {
-		seed := ob.shuffleSeed(&list[0].items[0])
-		rng := rand.New(rand.NewPCG(seed, seed))
-		rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		order := make([]eventKey, len(list))
-		for i, p := range list {
-			order[i] = p.items[0].key()
-		}
-		overtaken(order, func(i int) { list[i].behind = true })
+		ob.shuffle(list)
 	}
-	ob.posts = append(ob.posts, list...)
+	for i := range list {
+		ob.posts = append(ob.posts, post{items: list[i : i+1]})
+	}
 	return true
 }

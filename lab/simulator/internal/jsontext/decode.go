@@ -42,9 +42,6 @@ var (
 	typePairs = reflect.TypeFor[Pairs]()
 )
 
-// sample is how many elements of a list are read before its length is estimated.
-const sample = 8
-
 func (r *reader) value(v reflect.Value) {
 	if r.peek() == 'n' {
 		r.skip()
@@ -84,9 +81,9 @@ func (r *reader) value(v reflect.Value) {
 	case reflect.Slice:
 		begin := r.pos
 		v.SetLen(0)
-		r.array(func() {
-			if v.Len() == sample { // elements of a long list are about equally long
-				v.Grow(sample * (len(r.text) - r.pos) / (r.pos - begin))
+		r.list('[', ']', func() {
+			if v.Len() == 8 { // elements of a long list are about equally long
+				v.Grow(8 * (len(r.text) - r.pos) / (r.pos - begin))
 			}
 			v.Grow(1)
 			v.SetLen(v.Len() + 1)

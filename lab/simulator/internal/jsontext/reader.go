@@ -96,10 +96,8 @@ func (r *reader) object(member func(key string)) {
 	})
 }
 
-// array reads an array. It calls element for each element; element must consume
-// exactly one value.
-func (r *reader) array(element func()) { r.list('[', ']', element) }
-
+// list reads a list. It calls element for each element; element must consume exactly
+// one value.
 func (r *reader) list(begin, end byte, element func()) {
 	if !r.expect(begin) {
 		return
@@ -140,7 +138,7 @@ func (r *reader) skipValue() {
 	case '{':
 		r.object(func(string) { r.skipValue() })
 	case '[':
-		r.array(r.skipValue)
+		r.list('[', ']', r.skipValue)
 	default:
 		word := r.part(func() {
 			for r.pos < len(r.text) && r.text[r.pos] > ' ' && strings.IndexByte(`,:"[]{}`, r.text[r.pos]) < 0 {

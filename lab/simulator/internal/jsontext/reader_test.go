@@ -52,7 +52,7 @@ func value(r *reader) any {
 		return m
 	case '[':
 		list := []any{}
-		r.array(func() { list = append(list, value(r)) })
+		r.list('[', ']', func() { list = append(list, value(r)) })
 		return list
 	}
 	return json.RawMessage(r.skip())

@@ -1,6 +1,7 @@
 package mailgun
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -92,12 +93,11 @@ func (g Mailgun) logs(r *http.Request) provider.Answer {
 
 // page returns the events of a page in the order of the query. It sets what the query leaves to its first page.
 func (g Mailgun) page(q *query, form func(*provider.Stage) provider.Form) []json.RawMessage {
-	now := time.Now()
-	log := g.Seen(now)
+	log, oldest := g.Seen(time.Now())
 	if q.Until == 0 && !q.Ascending {
 		q.Until = len(log)
 	}
-	q.Low = max(q.Low, g.Options.Oldest(now))
+	q.Low = max(q.Low, oldest)
 	n, last := 0, q.At < 0
 	items := []json.RawMessage{}
 	g.each(log, q, func(v provider.View) bool {
@@ -154,13 +154,10 @@ func newQuery(form url.Values) (q query, err error) {
 		Recipient: form.Get("recipient"),
 		Tag:       form.Get("tags"),
 	}
-	limit, err0 := strconv.Atoi(form.Get("limit"))
-	if err0 != nil && form.Get("limit") != "" {
-		limit = -1
-	}
+	limit, err0 := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
 	begin, err1 := parseTime(form.Get("begin"))
 	end, err2 := parseTime(form.Get("end"))
-	if err := errors.Join(q.limit(limit), err1, err2); err != nil {
+	if err := errors.Join(err0, q.limit(limit), err1, err2); err != nil {
 		return q, err
 	}
 	q.Ascending = begin != 0 && (end == 0 || begin <= end)
@@ -202,10 +199,7 @@ func parseTime(text string) (int64, error) {
 }
 
 func (q *query) encode() string {
-	text, err := json.Marshal(q)
-	if err != nil {
-		panic(err) // q holds numbers and strings only
-	}
+	text, _ := json.Marshal(q) // never an error: numbers and strings
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 

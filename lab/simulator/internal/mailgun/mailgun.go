@@ -3,6 +3,7 @@
 package mailgun
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ var statuses = map[int]provider.Answer{
 	404: {Status: 404, Type: provider.TypeText, Body: "404 page not found\n"},
 	413: say(413, "request size exceeds 52.4MiB limit"),
 	500: say(500, "Internal Server Error"),
-	503: {Status: 503, Type: provider.TypeHTML, Body: "<html><body><h1>503 Service Temporarily Unavailable</h1></body></html>"},
+	503: {Status: 503, Type: provider.TypeHTML, Body: "<html><body>503 Service Temporarily Unavailable</body></html>"},
 	504: {Status: 504, Type: provider.TypeHTML},
 }
 
@@ -118,7 +119,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	}}
 	g.ID = g.id
 	send := &provider.Send{Limit: 54_945_382, Parse: g.parse}
-	const hooks = "v3/domains/{domain}/webhooks"
 	g.Routes = []provider.Route{
 		{Path: "POST v3/{domain}/messages", Send: send},
 		{Path: "POST v3/{domain}/messages.mime", Send: send},
@@ -129,11 +129,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET v3/{domain}/events", Access: provider.Counts, Answer: g.own(g.events)},
 		{Path: "GET v3/{domain}/events/{page}", Access: provider.Counts, Answer: g.own(g.events)},
 		{Path: "GET v3/domains/{domain}", Answer: g.own(func(*http.Request) provider.Answer { return g.Static(domain) })},
-		{Path: "GET " + hooks, Answer: g.own(g.showWebhooks)},
-		{Path: "POST " + hooks, Answer: g.own(g.changeWebhook)},
-		{Path: "GET " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
-		{Path: "PUT " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
-		{Path: "DELETE " + hooks + "/{type}", Answer: g.own(g.changeWebhook)},
+		{Path: "GET v3/domains/{domain}/webhooks", Answer: g.own(g.showWebhooks)},
+		{Path: "POST v3/domains/{domain}/webhooks", Answer: g.own(g.changeWebhook)},
+		{Path: "* v3/domains/{domain}/webhooks/{type}", Answer: g.own(g.changeWebhook)},
 		{Path: "GET v3/{domain}/{list}", Access: provider.UsesLists, Answer: g.own(g.showList)},
 		{Path: "DELETE v3/{domain}/{list}/{address}", Access: provider.UsesLists, Answer: g.own(g.unlist)},
 	}
@@ -186,13 +184,9 @@ func (g Mailgun) showList(r *http.Request) provider.Answer {
 	if g.Named(list) == nil {
 		return g.Say(404)
 	}
-	limit := defaultLimit
-	if text := form.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxListed {
-			return say(400, "limit must be between 1 and %d", maxListed)
-		}
-		limit = n
+	limit, err := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
+	if err != nil || limit < 1 || limit > maxListed {
+		return say(400, "limit must be between 1 and %d", maxListed)
 	}
 	after := form.Get("address")
 	entries := slices.DeleteFunc(g.Lists.All(list, time.Now()), func(e provider.Listed) bool { return e.Address <= after })
@@ -252,7 +246,7 @@ func (g Mailgun) changeWebhook(r *http.Request) provider.Answer {
 	if kind == "" {
 		kind = r.PostForm.Get("id")
 	}
-	if !slices.Contains(webhookTypes, kind) {
+	if !slices.Contains(webhookTypes, kind) || r.Method == http.MethodPost && r.PathValue("type") != "" {
 		return say(404, "Webhook not found")
 	}
 	out := map[string]any{}

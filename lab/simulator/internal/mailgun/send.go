@@ -115,11 +115,6 @@ func (f *form) get(name string) (value string) {
 	return value
 }
 
-// has reports whether there is a field with the name.
-func (f *form) has(name string) bool {
-	return slices.ContainsFunc(f.fields, func(f multipart.Field) bool { return f.Name == name })
-}
-
 // read reads all fields but addresses. Mailgun drops attachments without a file name, and takes the name of an inline
 // one as its content ID.
 func (f *form) read() {
@@ -136,6 +131,8 @@ func (f *form) read() {
 			f.headers = append(f.headers, message.Pair{Key: p.Name[2:], Value: p.Value})
 		case p.Name == "o:tag":
 			f.head.Tags = append(f.head.Tags, p.Value)
+		case p.Name == "recipient-variables":
+			f.batch = true
 		case p.Name == "o:testmode":
 			f.head.Test = yes(p.Value)
 		case p.Name == "o:deliverytime" && p.Value != "":
@@ -176,7 +173,6 @@ func (f *form) check() provider.Answer {
 	if valid {
 		f.head.From = sender[0].Address
 	}
-	f.batch = f.has("recipient-variables")
 	readable := !f.batch || f.readVariables()
 	for _, rule := range []struct {
 		wrong bool
@@ -256,12 +252,11 @@ func (f *form) content(mail, to int) message.Content {
 	}
 	fill := func(text string) string { return strings.Clone(f.fill(text, mail+to)) }
 	c := message.Content{Subject: fill(f.head.Subject), Text: fill(text), HTML: fill(f.get("html"))}
-	for _, h := range f.headers {
-		if c.Headers == nil {
-			c.Headers = map[string]string{}
-		}
-		c.Headers[strings.Clone(h.Key)] = fill(h.Value)
+	headers := slices.Clone(f.headers)
+	for i := range headers {
+		headers[i].Value = f.fill(headers[i].Value, mail+to)
 	}
+	c.Headers = provider.Headers(headers, nil)
 	return c
 }
 

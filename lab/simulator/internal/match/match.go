@@ -1,10 +1,9 @@
-// Package match selects recipients by pattern and events by name.
+// Package match selects recipients by pattern.
 package match
 
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -37,24 +36,3 @@ func Compile(text string) (*Pattern, error) {
 
 // Match reports whether the address is selected.
 func (p *Pattern) Match(addr string) bool { return p == nil || p.re.MatchString(addr) }
-
-// Names selects events by their names, ignoring case. The empty list selects all.
-type Names []string
-
-// ParseNames reads names that are separated by commas or spaces.
-func ParseNames(list string) Names {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// Has reports whether any of the names is selected.
-func (n Names) Has(any ...string) bool {
-	if len(n) == 0 {
-		return true
-	}
-	for _, name := range any {
-		if name != "" && slices.ContainsFunc(n, func(s string) bool { return strings.EqualFold(s, name) }) {
-			return true
-		}
-	}
-	return false
-}

@@ -55,10 +55,5 @@ func dotted(text string, allowed *[256]bool) int {
 
 // ASCII reports whether text holds only ASCII characters.
 func ASCII(text string) bool {
-	for _, c := range []byte(text) {
-		if c >= 0x80 {
-			return false
-		}
-	}
-	return true
+	return strings.IndexFunc(text, func(c rune) bool { return c >= 0x80 }) < 0
 }

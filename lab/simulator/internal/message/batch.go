@@ -3,6 +3,7 @@
 package message
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
@@ -77,26 +78,19 @@ type Copy struct {
 func (b *Batch) Identify(key string) {
 	for i := range b.Copies {
 		c := &b.Copies[i]
-		c.Index, c.ID = uint32(i), strings.ToLower(c.Address)
-		value := valueOf(key, c.Metadata, b.Shared)
-		switch {
-		case value == "":
-		case c.Flags&Joint != 0:
-			c.ID = value + "/" + c.ID
-		default:
-			c.ID = value
+		address, value := strings.ToLower(c.Address), ""
+		for _, list := range [...][]Pair{b.Shared, c.Metadata} {
+			for _, p := range list {
+				if p.Key == key {
+					value = p.Value
+				}
+			}
+		}
+		c.Index, c.ID = uint32(i), cmp.Or(value, address)
+		if value != "" && c.Flags&Joint != 0 {
+			c.ID += "/" + address
 		}
 	}
-}
-
-// valueOf returns the value of the key in the first list that has it.
-func valueOf(key string, lists ...[]Pair) string {
-	for _, list := range lists {
-		if i := slices.IndexFunc(list, func(p Pair) bool { return p.Key == key }); i >= 0 {
-			return list[i].Value
-		}
-	}
-	return ""
 }
 
 // Metadata yields the metadata of a copy. A value of the copy replaces a shared one.

@@ -74,7 +74,8 @@ func OutcomeNamed(name string) (o Outcome, ok bool) {
 // OutcomeOf returns the outcome that the address chooses at the given account.
 func OutcomeOf(addr string, account string) Outcome {
 	at := strings.LastIndexByte(addr, '@')
-	if at < 0 || !testDomain(addr[at+1:]) {
+	domain, test := strings.CutSuffix(strings.ToLower(addr[at+1:]), ".test")
+	if at < 0 || !test || domain == "" {
 		return Deliver
 	}
 	name := addr[:at]
@@ -87,10 +88,4 @@ func OutcomeOf(addr string, account string) Outcome {
 		o, _ = OutcomeNamed(general)
 	}
 	return o // an unknown name is Deliver
-}
-
-func testDomain(domain string) bool {
-	const suffix = ".test"
-	n := len(domain) - len(suffix)
-	return n > 0 && domain[n] == '.' && strings.EqualFold(domain[n:], suffix)
 }

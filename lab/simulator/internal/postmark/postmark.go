@@ -1,4 +1,4 @@
-// Package postmark imitates Postmark: mail of its four endpoints, the search of outbound messages, the suppression lists
+// Package postmark imitates Postmark: mail without templates, the search of outbound messages, the suppression lists
 // and the webhooks.
 package postmark
 
@@ -132,8 +132,6 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	g.Routes = []provider.Route{
 		{Path: "POST email", Send: send},
 		{Path: "POST email/batch", Send: send},
-		{Path: "POST email/withTemplate", Send: send},
-		{Path: "POST email/batchWithTemplates", Send: send},
 		{Path: "GET messages/outbound", Access: provider.UsesLogs, Answer: g.search},
 		{Path: "GET messages/outbound/{id}/details", Access: provider.UsesLogs, Answer: g.details},
 		{Path: "GET " + lists + "/dump", Access: provider.UsesLists, Answer: g.dump},
@@ -220,12 +218,8 @@ func days(from, to string) (low, high time.Time, err error) {
 	high = time.Now().Add(time.Hour)
 	zone, err := time.LoadLocation("America/New_York")
 	for text, at := range map[string]*time.Time{from: &low, to: &high} {
-		if text != "" && err == nil {
-			layout := "2006-01-02T15:04:05"
-			if !strings.Contains(text, "T") {
-				layout = time.DateOnly
-			}
-			*at, err = time.ParseInLocation(layout, text, zone)
+		if layout := "2006-01-02T15:04:05"; text != "" && err == nil { // or the date alone
+			*at, err = time.ParseInLocation(layout[:min(len(text), len(layout))], text, zone)
 		}
 	}
 	return low, high, err
@@ -257,16 +251,11 @@ func (g Postmark) dump(r *http.Request) provider.Answer {
 	if err != nil {
 		return fail(422, 600, "Invalid 'fromdate' or 'todate'.")
 	}
-	list := []provider.Listed{}
-	is := func(name, value string) bool { return q.Get(name) == "" || strings.EqualFold(q.Get(name), value) }
-	for _, l := range g.Suppress {
-		for _, e := range g.Lists.All(l.Name, time.Now()) {
-			if is("SuppressionReason", e.List) && is("Origin", e.Text) && is("EmailAddress", e.Address) &&
-				!e.At.Before(from) && !e.At.After(to) {
-				list = append(list, e)
-			}
-		}
-	}
+	not := func(name, value string) bool { return q.Get(name) != "" && !strings.EqualFold(q.Get(name), value) }
+	list := slices.DeleteFunc(g.Entries(time.Now()), func(e provider.Listed) bool {
+		return not("SuppressionReason", e.List) || not("Origin", e.Text) || not("EmailAddress", e.Address) ||
+			e.At.Before(from) || e.At.After(to)
+	})
 	return provider.JSON(200, map[string]any{"Suppressions": g.Items(list)})
 }
 

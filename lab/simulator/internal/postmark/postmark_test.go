@@ -191,8 +191,6 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		code   int
 	}{
 		"valid":       {"/email", mail("a@example.com, B <b@example.com>", object{"Cc": "c@example.com", "Tag": "t"}), 200, 0},
-		"template":    {"/email/withTemplate", mail("a@example.com", object{"TextBody": nil, "TemplateAlias": "x"}), 200, 0},
-		"no template": {"/email/withTemplate", mail("a@example.com", nil), 422, 403},
 		"not JSON":    {"/email", "{", 422, 402},
 		"wrong type":  {"/email", mail("a@example.com", object{"Metadata": object{"a": 1}}), 422, 402},
 		"no from":     {"/email", mail("a@example.com", object{"From": nil}), 422, 300},
@@ -232,12 +230,6 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 	if status := c.call("POST", "/email", mail("a@example.com", nil), &r, "X-Postmark-Server-Token", "POSTMARK_API_TEST"); status != 200 ||
 		r.MessageID == "" || c.Stats("pm").Copies != before {
 		t.Error(status, r)
-	}
-	var list []result
-	if status := c.call("POST", "/email/batchWithTemplates", object{"Messages": []object{
-		mail("a@example.com", object{"TemplateId": 7}), mail("a@example.com", nil)}}, &list); status != 200 ||
-		len(list) != 2 || list[0].ErrorCode != 0 || list[1].ErrorCode != 403 {
-		t.Error(status, list)
 	}
 }
 

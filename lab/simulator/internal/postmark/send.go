@@ -1,6 +1,7 @@
 package postmark
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,8 +36,6 @@ type mail struct {
 	Tag      string         `json:"Tag"`
 	Stream   string         `json:"MessageStream"`
 	Metadata jsontext.Pairs `json:"Metadata"`
-	Template int64          `json:"TemplateId"`
-	Alias    string         `json:"TemplateAlias"`
 	Headers  []struct {
 		Key   string `json:"Name"`
 		Value string `json:"Value"`
@@ -60,14 +59,14 @@ type result struct {
 
 // The flaws that only Postmark finds.
 const (
-	noTemplate = provider.OwnFlaw + iota
-	badType
+	badType = provider.OwnFlaw + iota
 	tooLong
 	inactive
 )
 
-const inactives = "You tried to send to recipient(s) that have been marked as inactive. Found inactive addresses: <value>. " +
-	"Inactive recipients are ones that have generated a hard bounce, a spam complaint, or a manual suppression."
+const inactives = "You tried to send to recipient(s) that have been marked as inactive. " +
+	"Found inactive addresses: <value>. Inactive recipients are ones that have generated a hard bounce, " +
+	"a spam complaint, or a manual suppression."
 
 // flaws has the result for each flaw.
 var flaws = map[provider.FlawKind]result{
@@ -79,7 +78,6 @@ var flaws = map[provider.FlawKind]result{
 	provider.NoBody:     {ErrorCode: 300, Message: "Provide either email TextBody or HtmlBody or both."},
 	provider.BadFile:    {ErrorCode: 300, Message: "An attachment needs a name and content that is base64."},
 	provider.TooBig:     {ErrorCode: 300, Message: "The message is too large."},
-	noTemplate:          {ErrorCode: 403, Message: "Provide a TemplateId or a TemplateAlias."},
 	badType:             {ErrorCode: 411, Message: "Attachments of this type are forbidden."},
 	tooLong:             {ErrorCode: 300, Message: "A body, a tag, or a name or value of the metadata is too long."},
 	inactive:            {ErrorCode: 406, Message: inactives},
@@ -95,17 +93,9 @@ type call struct {
 // parse reads and checks a call. Of a batch each message has its own result, and the status is 200.
 func (g Postmark) parse(r *http.Request, body string) (*provider.Call, *provider.Answer) {
 	in := call{batch: strings.Contains(r.URL.Path, "/batch")}
-	template := strings.Contains(r.URL.Path, "Template")
 	refuse := func(a provider.Answer) (*provider.Call, *provider.Answer) { return &provider.Call{}, &a }
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), provider.TypeJSON) {
 		return refuse(g.Say(415))
-	}
-	if in.batch && template {
-		var all struct {
-			Messages jsontext.Raw `json:"Messages"`
-		}
-		jsontext.Decode(body, &all)
-		body = string(all.Messages)
 	}
 	var ok bool
 	if in.list, ok = jsontext.List[mail](body, !in.batch); !ok {
@@ -117,10 +107,10 @@ func (g Postmark) parse(r *http.Request, body string) (*provider.Call, *provider
 	in.skips = make([]string, len(in.list))
 	l := provider.Letters{MaxTo: maxTo, MaxSize: maxMessage, Whole: !in.batch, Answer: in.answer}
 	for i := range in.list {
-		l.List = append(l.List, in.list[i].letter(template))
+		l.List = append(l.List, in.list[i].letter())
 	}
 	l.Check = func(i int, m *provider.Mail) provider.Flaw {
-		f := in.list[i].check(template)
+		f := in.list[i].check()
 		if in.skips[i] = g.inactive(m); len(m.To) == 0 && f.Kind == 0 {
 			return provider.Flaw{Kind: inactive, Value: in.skips[i]}
 		}
@@ -159,7 +149,7 @@ func (in *call) answer(found []provider.Flaw, ids []string) provider.Answer {
 }
 
 // letter returns the message as a letter.
-func (in *mail) letter(template bool) provider.Letter {
+func (in *mail) letter() provider.Letter {
 	one := func(text string) []string {
 		if text == "" {
 			return nil
@@ -167,11 +157,8 @@ func (in *mail) letter(template bool) provider.Letter {
 		return []string{text}
 	}
 	l := provider.Letter{From: in.From, To: [...][]string{one(in.To), one(in.Cc), one(in.Bcc)}, ReplyTo: one(in.ReplyTo),
-		Subject: in.Subject, Text: in.Text, HTML: in.HTML, Template: template, Tags: one(in.Tag), Stream: in.Stream,
+		Subject: in.Subject, Text: in.Text, HTML: in.HTML, Tags: one(in.Tag), Stream: cmp.Or(in.Stream, "outbound"),
 		Metadata: in.Metadata}
-	if l.Stream == "" {
-		l.Stream = "outbound"
-	}
 	for _, h := range in.Headers {
 		l.Headers = append(l.Headers, message.Pair(h))
 	}
@@ -182,7 +169,7 @@ func (in *mail) letter(template bool) provider.Letter {
 }
 
 // check returns what only Postmark finds wrong with the message.
-func (in *mail) check(template bool) (f provider.Flaw) {
+func (in *mail) check() (f provider.Flaw) {
 	for _, file := range in.Attachments {
 		if strings.HasSuffix(strings.ToLower(file.Name), ".exe") {
 			f.Kind = badType
@@ -191,9 +178,6 @@ func (in *mail) check(template bool) (f provider.Flaw) {
 	long := func(p message.Pair) bool { return len(p.Key) > maxKey || len(p.Value) > maxValue }
 	if len(in.Tag) > maxTag || len(in.Text) > maxText || len(in.HTML) > maxText || slices.ContainsFunc(in.Metadata, long) {
 		f.Kind = tooLong
-	}
-	if template && in.Template == 0 && in.Alias == "" {
-		f.Kind = noTemplate
 	}
 	return f
 }

@@ -18,8 +18,8 @@ const (
 )
 
 // An Answer is a whole HTTP response. In the tables of a Provider, body and header may have these holes: <domain>,
-// <public> (key), <webhook> (URL) and <enabled> (whether there is one) of the account, <status> is its text, <date> and <seconds> (rounded up) and <reset> (Unix time) say when the next call is
-// allowed.
+// <public> (key), <webhook> (URL) and <enabled> (whether there is one) of the account; <status> is the status's text;
+// <date> and <seconds> (rounded up) and <reset> (Unix time) say when the next call is allowed.
 type Answer struct {
 	Status int
 	Type   string // content type
@@ -99,8 +99,8 @@ func (p *Provider) fill(a Answer, wait time.Duration) Answer {
 	at := time.Now().Add(wait)
 	up := at.Add(time.Second - 1).UTC().Truncate(time.Second)
 	holes := strings.NewReplacer("<domain>", p.Domain, "<public>", p.PublicKey,
-		"<webhook>", p.Webhooks.URL(), "<enabled>", strconv.FormatBool(p.Webhooks.URL() != ""), "<status>", http.StatusText(a.Status),
-		"<date>", up.Format(time.RFC1123), "<reset>", strconv.FormatInt(at.Unix(), 10),
+		"<webhook>", p.Webhooks.URL(), "<enabled>", strconv.FormatBool(p.Webhooks.URL() != ""),
+		"<status>", http.StatusText(a.Status), "<date>", up.Format(time.RFC1123), "<reset>", strconv.FormatInt(at.Unix(), 10),
 		"<seconds>", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	header := map[string]string{}
 	for name, value := range a.Header {

@@ -89,12 +89,9 @@ func (c *Call) Batches(keep bool) (list []*message.Batch) {
 			for k, tag := range b.Tags {
 				b.Tags[k] = strings.Clone(tag)
 			}
-			n := 0
-			for _, next := range c.Mails[i:] {
-				if next.Head != head {
-					break
-				}
-				n += len(next.To)
+			n := len(m.To)
+			if rest := c.Mails[i+1:]; len(rest) > 0 && rest[0].Head == head { // so have all, mostly with as many recipients
+				n *= 1 + len(rest)
 			}
 			b.Copies = make([]message.Copy, 0, n)
 			list = append(list, &b)

@@ -39,13 +39,11 @@ var shared = Holes{
 		"time":   func(dst []byte, v *View) []byte { return v.at().UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z") },
 		"sent":   func(dst []byte, v *View) []byte { return v.Batch.Accepted().UTC().AppendFormat(dst, time.RFC3339) },
 		"from":   func(dst []byte, v *View) []byte { return Quote(dst, v.Batch.From) },
-		"tags":   AppendTags,
+		"tags":   func(dst []byte, v *View) []byte { return AppendList(dst, v.Batch.Tags) },
 		"stream": func(dst []byte, v *View) []byte { return Quote(dst, v.Batch.Stream) },
 		"tag":    func(dst []byte, v *View) []byte { return Quote(dst, strings.Join(v.Batch.Tags, " ")) },
-		"to": func(dst []byte, v *View) []byte {
-			return appendList(dst, v.Batch.Addresses(0))
-		},
-		"id": func(dst []byte, v *View) []byte { return append(dst, strings.Trim(v.ID, "<>")...) },
+		"to":     func(dst []byte, v *View) []byte { return AppendList(dst, v.Batch.Addresses(0)) },
+		"id":     func(dst []byte, v *View) []byte { return append(dst, strings.Trim(v.ID, "<>")...) },
 	},
 	Copy: map[string]Hole{
 		"address":  func(dst []byte, v *View) []byte { return Quote(dst, v.Copy.Address) },
@@ -80,10 +78,8 @@ func appendMicros(dst []byte, t time.Time) []byte {
 	return append(append(dst, '.'), fraction[1:]...)
 }
 
-// AppendTags appends the tags of the mail as a list.
-func AppendTags(dst []byte, v *View) []byte { return appendList(dst, v.Batch.Tags) }
-
-func appendList(dst []byte, list []string) []byte {
+// AppendList appends texts as a list.
+func AppendList(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, text := range list {
 		if i > 0 {

@@ -25,29 +25,27 @@ type keyed struct {
 // Begin returns the answer to a call with a key that another call had, or one that is not valid. Otherwise it returns
 // nil, and end must be called with the answer to the call, or nil if no mail was stored: the key is free then.
 func (k *Keys) Begin(p *Provider, key, body string) (earlier *Answer, end func(*Answer)) {
-	end = func(*Answer) {}
-	refuse := func(kind ConditionKind) (*Answer, func(*Answer)) {
-		a := p.Refused(Condition{Kind: kind})
-		return &a, end
-	}
 	if key == "" || p.KeyLifetime == 0 {
-		return nil, end
-	}
-	if len(key) > maxKey {
-		return refuse(KeyInvalid)
+		return nil, func(*Answer) {}
 	}
 	now := time.Now()
 	c := &keyed{body: sha256.Sum256([]byte(body)), ends: now.Add(p.Scale(p.KeyLifetime))}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch before := k.calls[key]; {
-	case before == nil || before.answer != nil && !now.Before(before.ends):
-	case before.body != c.body:
-		return refuse(KeyReused)
-	case before.answer == nil:
-		return refuse(KeyBusy)
-	default:
-		return before.answer, end
+	before := k.calls[key]
+	free := before == nil || before.answer != nil && !now.Before(before.ends)
+	for kind, is := range map[ConditionKind]bool{
+		KeyInvalid: len(key) > maxKey,
+		KeyReused:  !free && before.body != c.body,
+		KeyBusy:    !free && before.body == c.body && before.answer == nil,
+	} {
+		if is {
+			a := p.Refused(Condition{Kind: kind})
+			return &a, func(*Answer) {}
+		}
+	}
+	if !free {
+		return before.answer, func(*Answer) {}
 	}
 	if k.calls == nil {
 		k.calls = map[string]*keyed{}

@@ -75,8 +75,7 @@ func (l *Letters) Call(p *Provider) (*Call, *Answer) {
 	c := &Call{Mails: make([]Mail, len(l.List))}
 	flaws := make([]Flaw, len(l.List))
 	refuse := func() *Answer {
-		bad := func(f Flaw) bool { return f.Kind != 0 }
-		if !slices.ContainsFunc(flaws, bad) || !l.Whole && len(flaws) > 1 {
+		if !slices.ContainsFunc(flaws, func(f Flaw) bool { return f.Kind != 0 }) || !l.Whole && len(flaws) > 1 {
 			return nil
 		}
 		a := l.Answer(flaws, nil)
@@ -108,15 +107,16 @@ func (l *Letters) Call(p *Provider) (*Call, *Answer) {
 }
 
 // read fills in the mail, and returns what is wrong with the letter.
-func (l *Letter) read(m *Mail, limits *Letters) (wrong Flaw) {
+func (l *Letter) read(m *Mail, limits *Letters) Flaw {
 	m.Head = &message.Batch{Subject: l.Subject, Tags: l.Tags, Stream: l.Stream}
 	m.Metadata = l.Metadata
 	size := len(l.Text) + len(l.HTML)
+	var address, file Flaw
 	for flags, list := range l.To {
 		for _, text := range list {
 			var ok bool
-			if m.To, ok = Recipients(m.To, text, uint8(flags)); !ok && wrong.Kind == 0 {
-				wrong = Flaw{BadAddress, Roles[uint8(flags)], text}
+			if m.To, ok = Recipients(m.To, text, uint8(flags)); !ok && address.Kind == 0 {
+				address = Flaw{BadAddress, Roles[uint8(flags)], text}
 			}
 		}
 	}
@@ -127,41 +127,37 @@ func (l *Letter) read(m *Mail, limits *Letters) (wrong Flaw) {
 	for _, f := range l.Files {
 		data, err := base64.StdEncoding.DecodeString(f.Content)
 		if err != nil || f.Content == "" || f.Name == "" {
-			wrong = earlier(wrong, Flaw{BadFile, "", f.Name})
+			file.Kind = BadFile
 		}
 		size += len(data)
 		m.Head.Attachments = append(m.Head.Attachments,
 			message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(strings.TrimPrefix(f.ContentID, "cid:")), data))
 	}
-	for kind, is := range map[FlawKind]bool{
-		NoFrom:    l.From == "",
-		BadFrom:   m.Head.From == "",
-		NoTo:      len(m.To) == 0,
-		ManyTo:    len(m.To) > limits.MaxTo,
-		NoSubject: limits.Subject && l.Subject == "" && !l.Template,
-		NoBody:    l.Text == "" && l.HTML == "" && !l.Template,
-		TooBig:    size > limits.MaxSize,
+	for _, rule := range []struct {
+		wrong bool
+		flaw  Flaw
+	}{
+		{l.From == "", Flaw{Kind: NoFrom}},
+		{m.Head.From == "", Flaw{Kind: BadFrom, Value: l.From}},
+		{address.Kind != 0, address},
+		{len(m.To) == 0, Flaw{Kind: NoTo}},
+		{len(m.To) > limits.MaxTo, Flaw{Kind: ManyTo}},
+		{limits.Subject && l.Subject == "" && !l.Template, Flaw{Kind: NoSubject}},
+		{l.Text == "" && l.HTML == "" && !l.Template, Flaw{Kind: NoBody}},
+		{file.Kind != 0, file},
+		{size > limits.MaxSize, Flaw{Kind: TooBig}},
 	} {
-		if is {
-			wrong = earlier(wrong, Flaw{Kind: kind, Value: l.From})
+		if rule.wrong {
+			return rule.flaw
 		}
 	}
-	return wrong
-}
-
-// earlier returns the flaw that is looked for first.
-func earlier(a, b Flaw) Flaw {
-	if a.Kind == 0 || b.Kind < a.Kind {
-		return b
-	}
-	return a
+	return Flaw{}
 }
 
 // content returns what the recipients read.
 func (l *Letter) content() message.Content {
-	c := message.Content{Subject: strings.Clone(l.Subject), Text: strings.Clone(l.Text), HTML: strings.Clone(l.HTML)}
-	c.Headers = Headers(l.Headers, l.ReplyTo)
-	return c
+	return message.Content{Subject: strings.Clone(l.Subject), Text: strings.Clone(l.Text), HTML: strings.Clone(l.HTML),
+		Headers: Headers(l.Headers, l.ReplyTo)}
 }
 
 // Headers returns header fields as a map, or nil if there are none.

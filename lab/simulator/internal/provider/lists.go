@@ -20,8 +20,8 @@ type List struct {
 	Of    []message.Outcome // that put an address on it
 	// Status and Text say why. <code>, <enhanced> and <text> are those of the Reply.
 	Status, Text string
-	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text (quoted),
-	// <unix>, <date> and <time>, and <id>.
+	// Item is an entry as the API shows it: JSON with <address>, <list>, <status>, <text> and <words> of the text
+	// (quoted), <unix>, <date> and <time>, and <id>.
 	Item string
 }
 
@@ -31,7 +31,7 @@ type Listed struct {
 	At      time.Time
 	List    string          // name in the provider's API, like bounces
 	Status  string          // code of a bounce
-	Text    string          // of a bounce; Mailgun: the tags of an unsubscription, separated by spaces (all mail is dropped)
+	Text    string          // of a bounce; Mailgun: the tags of an unsubscription (all mail is dropped)
 	Drops   message.Outcome // of its list
 }
 
@@ -62,9 +62,6 @@ type Lists struct {
 	entries map[string][]Listed // by address
 }
 
-// NewLists returns empty lists.
-func NewLists() *Lists { return &Lists{entries: map[string][]Listed{}} }
-
 // Put adds an entry, unless the list has the address.
 func (l *Lists) Put(e Listed) {
 	e.Address = strings.ToLower(e.Address)
@@ -72,6 +69,9 @@ func (l *Lists) Put(e Listed) {
 	defer l.mu.Unlock()
 	same := func(o Listed) bool { return o.List == e.List }
 	if there := l.entries[e.Address]; !slices.ContainsFunc(there, same) {
+		if l.entries == nil {
+			l.entries = map[string][]Listed{}
+		}
 		l.entries[e.Address] = append(there, e)
 	}
 }
@@ -83,8 +83,8 @@ func (l *Lists) Remove(list, address string, now time.Time) bool {
 	defer l.mu.Unlock()
 	there := l.entries[address]
 	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.List == list && !e.At.After(now) })
-	if l.entries[address] = left; len(left) == 0 {
-		delete(l.entries, address)
+	if len(left) < len(there) {
+		l.entries[address] = left
 	}
 	return len(left) < len(there)
 }
@@ -108,9 +108,6 @@ func (l *Lists) All(list string, now time.Time) (out []Listed) {
 func (l *Lists) Drops(address string, now time.Time) (o message.Outcome, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if len(l.entries) == 0 {
-		return o, false
-	}
 	for _, e := range l.entries[strings.ToLower(address)] {
 		if e.Drops != message.Deliver && !e.At.After(now) {
 			return e.Drops, true
@@ -123,13 +120,21 @@ func (l *Lists) Drops(address string, now time.Time) (o message.Outcome, ok bool
 func (l *Lists) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries = map[string][]Listed{}
+	l.entries = nil
 }
 
 // Part returns at most limit elements of a list, without the first ones.
 func Part[T any](list []T, offset, limit int) []T {
 	list = list[min(offset, len(list)):]
 	return list[:min(limit, len(list))]
+}
+
+// Entries returns the entries of all suppression lists.
+func (p *Provider) Entries(now time.Time) (list []Listed) {
+	for _, l := range p.Suppress {
+		list = append(list, p.Lists.All(l.Name, now)...)
+	}
+	return list
 }
 
 // Items returns entries as the API shows them.
@@ -142,7 +147,7 @@ func (p *Provider) Items(entries []Listed) []json.RawMessage {
 			words = []string{"*"} // all
 		}
 		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.List),
-			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(appendList(nil, words)),
+			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(AppendList(nil, words)),
 			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
 			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
 	}

@@ -7,15 +7,13 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
-// Seen returns the events that look-ups show, oldest first.
-func (a *Account) Seen(now time.Time) []message.Event { return a.Log(now.Add(-a.Options.LookupLag)) }
-
-// Oldest returns the time from which on look-ups show events, in Unix nanoseconds.
-func (o *Options) Oldest(now time.Time) int64 {
-	if o.LookupWindow == 0 {
-		return 0
+// Seen returns the events up to those that look-ups show, oldest first, and the time from which on they show them, in
+// Unix nanoseconds.
+func (a *Account) Seen(now time.Time) (log []message.Event, oldest int64) {
+	if a.Options.LookupWindow > 0 {
+		oldest = now.Add(-a.Options.LookupWindow).UnixNano()
 	}
-	return now.Add(-o.LookupWindow).UnixNano()
+	return a.Log(now.Add(-a.Options.LookupLag)), oldest
 }
 
 // A Logged is a batch with its events that look-ups show, oldest first.
@@ -28,10 +26,10 @@ type Logged struct {
 // Logged returns the batches that match and have events, oldest first.
 func (p *Provider) Logged(now time.Time, match func(*message.Batch) bool) (list []Logged) {
 	at := map[*message.Batch]int{}
-	log := p.Seen(now)
+	log, oldest := p.Seen(now)
 	for i := range log {
 		e := &log[i]
-		if e.Batch.Time < p.Options.Oldest(now) || !match(e.Batch) {
+		if e.Batch.Time < oldest || !match(e.Batch) {
 			continue
 		}
 		n, ok := at[e.Batch]

@@ -22,6 +22,7 @@ type Customer struct {
 	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark: user:password, which webhooks
 	// carry; empty = none. Resend: whsec_ and base64; empty = one is made.
 	SigningKey string `json:"signing_key,omitempty"`
+	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
 }
 
 // An Account is a Customer with what the simulator lends to the imitation.
@@ -44,10 +45,9 @@ type Account struct {
 // A Provider imitates a provider for one account. It is safe for concurrent use.
 type Provider struct {
 	*Account
-	PublicKey string // verifies webhooks; empty if the signing key is a shared secret
-	Stages    *Stages
-	Suppress  []List
-	Hooks     Hooks
+	Stages   *Stages
+	Suppress []List
+	Hooks    Hooks
 
 	Routes []Route
 	Header map[string]string // of every answer

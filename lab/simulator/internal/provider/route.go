@@ -9,7 +9,7 @@ import (
 
 // A Route is a path of a provider's API.
 type Route struct {
-	Path   string // method and path; {name} is any one element
+	Path   string // method (* is any) and path; {name} is any one element
 	Access Access
 	Answer func(r *http.Request) Answer
 	Static string // JSON in place of Answer; it may have the holes of answers
@@ -43,7 +43,7 @@ func (p *Provider) Find(r *http.Request, path []string) (found *Route, status in
 		method, pattern, _ := strings.Cut(p.Routes[i].Path, " ")
 		switch {
 		case !matches(r, strings.Split(pattern, "/"), path):
-		case method == r.Method:
+		case method == r.Method || method == "*":
 			return &p.Routes[i], 0
 		default:
 			status = http.StatusMethodNotAllowed

@@ -7,16 +7,13 @@ import (
 	"sync"
 )
 
-// Webhooks are the URLs to which an account's events are posted. It is safe for
-// concurrent use.
+// Webhooks are the URLs to which an account's events are posted. An empty URL means
+// nowhere. It is safe for concurrent use.
 type Webhooks struct {
 	mu     sync.Mutex
 	url    string
 	byType map[string][]string // where it differs from url
 }
-
-// NewWebhooks returns webhooks that all go to url. An empty url means nowhere.
-func NewWebhooks(url string) *Webhooks { return &Webhooks{url: url} }
 
 // URL returns where events go whose type has no URLs of its own.
 func (h *Webhooks) URL() string {
@@ -42,16 +39,13 @@ func (h *Webhooks) URLs(kind string) []string {
 func (h *Webhooks) SetURL(url string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.url, h.byType = url, nil
+	h.url, h.byType = url, map[string][]string{}
 }
 
 // SetURLs sends events of the webhook type to the URLs.
 func (h *Webhooks) SetURLs(kind string, urls []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.byType == nil {
-		h.byType = map[string][]string{}
-	}
 	h.byType[kind] = urls
 }
 

@@ -57,14 +57,14 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.RateUntil: {Status: 429, Type: provider.TypeJSON, Body: tooMany.Body, Header: map[string]string{
 		"ratelimit-limit": "5", "ratelimit-remaining": "0", "ratelimit-reset": "<seconds>", "retry-after": "<seconds>"}},
 	provider.KeyBusy:    statuses[409],
-	provider.KeyReused:  fail(409, "invalid_idempotent_request", "Same idempotency key used with a different request payload."),
+	provider.KeyReused:  fail(409, "invalid_idempotent_request", "The idempotency key had a different request payload."),
 	provider.KeyInvalid: fail(400, "invalid_idempotency_key", "The key must be between 1-256 chars."),
 }
 
 // bounced returns the word for a bounce, in the vocabulary of Amazon SES.
 func bounced(kind, subtype string) provider.Word {
-	return provider.Word{Event: "email.bounced", Status: "bounced", Fields: `,"bounce":{"type":"` + kind + `","subType":"` +
-		subtype + `","message":"The recipient's mail server sent a bounce message.",` +
+	return provider.Word{Event: "email.bounced", Status: "bounced", Fields: `,"bounce":{"type":"` + kind +
+		`","subType":"` + subtype + `","message":"The recipient's mail server sent a bounce message.",` +
 		`"diagnosticCode":["smtp; <code> <enhanced> <text>"]}`}
 }
 
@@ -78,8 +78,8 @@ const seen = `{"ipAddress":"198.51.100.7","timestamp":"<time>","userAgent":"Mozi
 
 // wording holds what Resend reports. It knows no unsubscription.
 var wording = provider.Wording{
-	Hook: `{"type":"<event>","created_at":"<time>","data":{"email_id":"<id>","from":<from>,"to":<to>,"subject":<subject>,` +
-		`"created_at":"<sent>","tags":<metadata><fields>}}`,
+	Hook: `{"type":"<event>","created_at":"<time>","data":{"email_id":"<id>","from":<from>,"to":<to>,` +
+		`"subject":<subject>,"created_at":"<sent>","tags":<metadata><fields>}}`,
 	Retry:  5 * time.Minute,
 	Expire: []time.Duration{time.Hour, 12 * time.Hour},
 	Words: map[provider.Step]provider.Word{
@@ -95,9 +95,10 @@ var wording = provider.Wording{
 		provider.DroppedSpam:    suppressed("previous_complaint"),
 		provider.DroppedInvalid: bounced("Permanent", "General"),
 		provider.DroppedContent: bounced("Transient", "ContentRejected"),
-		provider.DroppedQuota:   {Event: "email.failed", Status: "failed", Fields: `,"failed":{"reason":"reached_daily_quota"}`},
-		provider.Complained:     {Event: "email.complained", Status: "complained"},
-		provider.Opened:         {Event: "email.opened", Status: "opened", Fields: `,"open":` + seen + `}`},
+		provider.DroppedQuota: {Event: "email.failed", Status: "failed",
+			Fields: `,"failed":{"reason":"reached_daily_quota"}`},
+		provider.Complained: {Event: "email.complained", Status: "complained"},
+		provider.Opened:     {Event: "email.opened", Status: "opened", Fields: `,"open":` + seen + `}`},
 		provider.Clicked: {Event: "email.clicked", Status: "clicked",
 			Fields: `,"click":` + seen + `,"link":"https://example.com/"}`},
 	},
@@ -107,8 +108,7 @@ var (
 	stages = sync.OnceValue(wording.Stages)
 	listed = provider.NewForm(`{"object":"email","id":"<id>","message_id":"<<id>@resend.dev>","from":<from>,"to":<to>,`+
 		`"subject":<subject>,"created_at":"<sent>","last_event":<state>}`, provider.Holes{})
-	gaps = []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
-		10 * time.Hour}
+	gaps = append([]time.Duration{5 * time.Second}, provider.Minutes(5, 30, 120, 300, 600, 600)...)
 )
 
 const entry = `{"id":"<id>","email":<address>,"origin":<list>,"source_id":null,"created_at":"<time>"}`
@@ -150,7 +150,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "GET emails/{id}", Access: provider.UsesLogs, Answer: g.showEmail},
 		{Path: "GET suppressions", Access: provider.UsesLists, Answer: g.showList},
 		{Path: "DELETE suppressions/{id}", Access: provider.UsesLists, Answer: g.unlist},
-		{Path: "GET domains", Static: `{"object":"list","has_more":false,"data":[{"id":"d","name":"<domain>","status":"verified"}]}`},
+		{Path: "GET domains", Static: `{"object":"list","data":[{"id":"d","name":"<domain>","status":"verified"}]}`},
 	}
 	g.Hooks = provider.Hooks{
 		Resigns: true,
@@ -203,12 +203,9 @@ func (g Resend) showEmail(r *http.Request) provider.Answer {
 }
 
 // entries returns the suppression list, the newest entries first.
-func (g Resend) entries(origin string) (list []provider.Listed) {
-	for _, l := range g.Suppress {
-		if origin == "" || origin == l.Name {
-			list = append(list, g.Lists.All(l.Name, time.Now())...)
-		}
-	}
+func (g Resend) entries(origin string) []provider.Listed {
+	other := func(e provider.Listed) bool { return origin != "" && origin != e.List }
+	list := slices.DeleteFunc(g.Entries(time.Now()), other)
 	slices.SortStableFunc(list, func(a, b provider.Listed) int { return b.At.Compare(a.At) })
 	return list
 }

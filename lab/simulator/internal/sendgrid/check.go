@@ -72,7 +72,9 @@ func (d *document) check(c *provider.Call, now time.Time) (l problems) {
 	l.add(d.Subject == "" && d.Template == "" && slices.ContainsFunc(d.People, noSubject), "subject", "message.subject",
 		subjectMissing)
 	l.content(d)
-	l.attachments(d)
+	if len(c.Mails) > 0 {
+		l.attachments(d, c.Mails[0].Head)
+	}
 	l.add(pairBytes(d.Args) > maxArgs, "custom_args", "message.custom_args", argsTooLong)
 	l.add(len(d.Categories) > maxCategories, "categories", "message.categories",
 		"There may not be more than 10 categories.")
@@ -131,13 +133,13 @@ func (l *problems) content(d *document) {
 		"If present, text/plain must be first, followed by text/html, followed by any other content.")
 }
 
-// attachments adds the problems of the attachments.
-func (l *problems) attachments(d *document) {
+// attachments adds the problems of the attachments, and the attachments to the mail.
+func (l *problems) attachments(d *document, head *message.Batch) {
 	for i, a := range d.Attachments {
 		at := func(wrong bool, field, text string) {
 			l.at(wrong, "attachments", i, "."+field, "message.attachments."+field, text)
 		}
-		_, err := base64.StdEncoding.DecodeString(a.Content)
+		data, err := base64.StdEncoding.DecodeString(a.Content)
 		at(err != nil || a.Content == "", "content", "The attachment content must be base64 encoded.")
 		at(a.Filename == "", "filename", "The filename parameter is required.")
 		for field, value := range map[string]string{"type": a.Type, "filename": a.Filename, "content_id": a.ContentID} {
@@ -146,6 +148,11 @@ func (l *problems) attachments(d *document) {
 		}
 		at(!slices.Contains([]string{"", "attachment", "inline"}, a.Disposition), "disposition",
 			"The attachment disposition must be either inline or attachment.")
+		if a.Disposition != "inline" {
+			a.ContentID = ""
+		}
+		head.Attachments = append(head.Attachments,
+			message.NewAttachment(strings.Clone(a.Filename), strings.Clone(a.Type), strings.Clone(a.ContentID), data))
 	}
 }
 

@@ -2,6 +2,7 @@ package sendgrid
 
 import (
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,8 +23,8 @@ const (
 )
 
 // bounced returns the word for mail that the mail server refused.
-func bounced(kind, classification string) provider.Word {
-	return provider.Word{Event: "bounce", Kind: "bounce", Status: "bounced", Fields: sent + `"type":"` + kind +
+func bounced(status, kind, classification string) provider.Word {
+	return provider.Word{Event: "bounce", Kind: "bounce", Status: status, Fields: sent + `"type":"` + kind +
 		`","status":"<enhanced>","reason":"<code> <enhanced> <text>","bounce_classification":"` + classification + `"`}
 }
 
@@ -49,9 +50,9 @@ var wording = provider.Wording{
 			Fields: sent + `"response":"<code> <enhanced> <text>","attempt":"<attempt>"`},
 		provider.Expired: {Event: "bounce", Kind: "bounce", Status: "bounced",
 			Fields: `,"type":"expired","reason":"Bounced - Expired","bounce_classification":"Unclassified"`},
-		provider.BouncedHard:    bounced("bounce", "Invalid Address"),
-		provider.BouncedBlocked: blocked(),
-		provider.BouncedFull:    bounced("bounce", "Mailbox Unavailable"),
+		provider.BouncedHard:    bounced("bounced", "bounce", "Invalid Address"),
+		provider.BouncedBlocked: bounced("blocked", "blocked", "Reputation"),
+		provider.BouncedFull:    bounced("bounced", "bounce", "Mailbox Unavailable"),
 		// A bounce after the mail server took the mail has no ids of its message.
 		provider.BouncedLate: {Event: "bounce", Status: "bounced",
 			Hook: head + `<category>,"sg_event_id":"<event id>"<fields>}`, Fields: `,"type":"bounce","status":"<enhanced>",` +
@@ -72,12 +73,6 @@ var wording = provider.Wording{
 
 var stages = sync.OnceValue(wording.Stages)
 
-func blocked() provider.Word {
-	w := bounced("blocked", "Reputation")
-	w.Status = "blocked"
-	return w
-}
-
 var holes = provider.Holes{
 	Event: map[string]provider.Hole{
 		// One category is a string, several are an array.
@@ -88,7 +83,7 @@ var holes = provider.Holes{
 			case 1:
 				return provider.Quote(append(dst, `,"category":`...), v.Batch.Tags[0])
 			}
-			return provider.AppendTags(append(dst, `,"category":`...), v)
+			return provider.AppendList(append(dst, `,"category":`...), v.Batch.Tags)
 		},
 		"host": func(dst []byte, v *provider.View) []byte {
 			return strconv.AppendUint(dst, 10_000+v.Batch.Serial%50_000, 10)
@@ -106,7 +101,8 @@ func appendEventID(dst []byte, v *provider.View) []byte {
 	var space [96]byte
 	text := space[:0]
 	if v.Stage.Kind == "" {
-		text = append(text, v.IDs.Bytes(16, provider.ForEvent, v.Batch.Serial, uint64(v.Copy.Index), uint64(v.Event.Stage))...)
+		copy, stage := uint64(v.Copy.Index), uint64(v.Event.Stage)
+		text = append(text, v.IDs.Bytes(16, provider.ForEvent, v.Batch.Serial, copy, stage)...)
 	} else {
 		text = append(append(text, v.Stage.Kind...), '-')
 		text = strconv.AppendUint(text, 10_000_000+v.IDs.Account()%90_000_000, 10)
@@ -120,22 +116,14 @@ func appendEventID(dst []byte, v *provider.View) []byte {
 }
 
 // reserved are SendGrid's own event fields. They win over custom args.
-var reserved = setOf("asm_group_id attempt bounce_classification category cert_err email event ip marketing_campaign_id " +
-	"marketing_campaign_name pool reason response sg_content_type sg_event_id sg_machine_open sg_message_id smtp-id " +
-	"status timestamp tls type url url_offset useragent")
-
-func setOf(names string) map[string]bool {
-	set := map[string]bool{}
-	for name := range strings.FieldsSeq(names) {
-		set[name] = true
-	}
-	return set
-}
+var reserved = strings.Fields("asm_group_id attempt bounce_classification category cert_err email event ip " +
+	"marketing_campaign_id marketing_campaign_name pool reason response sg_content_type sg_event_id sg_machine_open " +
+	"sg_message_id smtp-id status timestamp tls type url url_offset useragent")
 
 // appendArgs appends the custom arguments as members of the event.
 func appendArgs(dst []byte, v *provider.View) []byte {
 	for key, value := range v.Batch.Metadata(v.Copy) {
-		if !reserved[key] {
+		if !slices.Contains(reserved, key) {
 			dst = provider.Quote(append(provider.Quote(append(dst, ','), key), ':'), value)
 		}
 	}

@@ -2,7 +2,6 @@ package sendgrid
 
 import (
 	"cmp"
-	"encoding/base64"
 	"fmt"
 	"mime"
 	"net/http"
@@ -108,7 +107,6 @@ func (g SendGrid) parse(r *http.Request, body string) (*provider.Call, *provider
 	if list := d.check(c, time.Now()); len(list) > 0 {
 		return fail(errors(http.StatusBadRequest, list...))
 	}
-	c.Mails[0].Head.Attachments = d.files()
 	return c, nil
 }
 
@@ -194,17 +192,4 @@ func (d *document) header(p *person) map[string]string {
 		replies = append(replies, text)
 	}
 	return provider.Headers(all, replies)
-}
-
-// files returns the attachments, which check has found to be valid.
-func (d *document) files() (out []message.Attachment) {
-	for _, a := range d.Attachments {
-		data, _ := base64.StdEncoding.DecodeString(a.Content)
-		if a.Disposition != "inline" {
-			a.ContentID = ""
-		}
-		out = append(out,
-			message.NewAttachment(strings.Clone(a.Filename), strings.Clone(a.Type), strings.Clone(a.ContentID), data))
-	}
-	return out
 }

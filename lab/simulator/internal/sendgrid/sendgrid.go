@@ -3,6 +3,7 @@
 package sendgrid
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/sha256"
@@ -88,8 +89,8 @@ var lists = []provider.List{
 	{Name: "bounces", Drops: message.SuppressedBounce, Status: "<enhanced>", Text: why, Item: bounce,
 		Of: []message.Outcome{message.HardBounce, message.Async, message.MailboxFull, message.SuppressedBounce}},
 	{Name: "blocks", Status: "<enhanced>", Text: why, Item: bounce, Of: []message.Outcome{message.Blocked}},
-	{Name: "invalid_emails", Drops: message.Invalid, Of: []message.Outcome{message.Invalid}, Item: entry + `,"reason":<text>}`,
-		Text: "Mail domain mentioned in email address is unknown"},
+	{Name: "invalid_emails", Drops: message.Invalid, Of: []message.Outcome{message.Invalid},
+		Item: entry + `,"reason":<text>}`, Text: "Mail domain mentioned in email address is unknown"},
 	{Name: "spam_reports", Drops: message.SuppressedSpam, Item: entry + `,"ip":"198.51.100.7"}`,
 		Of: []message.Outcome{message.SuppressedSpam, message.Complain}},
 	{Name: "unsubscribes", Drops: message.SuppressedUnsub, Item: entry + `}`,
@@ -118,10 +119,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	a.SigningKey = private
+	a.SigningKey, a.PublicKey = private, public
 	g := SendGrid{&provider.Provider{
 		Account:      a,
-		PublicKey:    public,
 		Stages:       stages(),
 		Suppress:     lists,
 		Header:       map[string]string{"Server": "nginx", "Connection": "keep-alive", "X-Frame-Options": "DENY"},
@@ -211,10 +211,7 @@ func (g SendGrid) showList(r *http.Request) provider.Answer {
 
 // unlist removes an address from a suppression list.
 func (g SendGrid) unlist(r *http.Request) provider.Answer {
-	list := r.PathValue("list")
-	if list == "" {
-		list = "unsubscribes"
-	}
+	list := cmp.Or(r.PathValue("list"), "unsubscribes")
 	if !g.Lists.Remove(list, r.PathValue("address"), time.Now()) {
 		return g.Say(404)
 	}

@@ -29,8 +29,6 @@ const (
 	MailgunKey   = "mg-key"
 )
 
-const settleTime = patience
-
 // A Rig is a simulator with the accounts sg and mg, and a receiver of their
 // webhooks.
 type Rig struct {
@@ -88,7 +86,7 @@ func New(t *testing.T, o simulator.Options) *Rig {
 // SettleAll waits until there are no more events.
 func (r *Rig) SettleAll(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := r.Settle(ctx); err != nil {
 		t.Fatalf("Settle: %v (stats %+v)", err, r.Stats(""))
