@@ -23,7 +23,6 @@ import (
 
 // The limits of Mailgun (Messages API, "Sending").
 const (
-	maxTags    = sdk.MaxNumberOfTags
 	maxMessage = 25_000_000 // bytes of a message
 	maxRequest = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions = 16_000     // bytes of all o:, h: and v: parameters together
@@ -52,7 +51,7 @@ var Spec = kind.Spec[[]byte]{
 		r.SetBasicAuth("api", key)
 	},
 	Carries: models.Capabilities{
-		Tags:        maxTags,
+		Tags:        sdk.MaxNumberOfTags,
 		Attachments: true,
 		Inline:      true,
 		Size:        maxMessage,

@@ -102,9 +102,6 @@ func legacy(body []byte) (e event, s signature, err error) {
 	return e, s, err
 }
 
-// maxBoundary is the length of a boundary, at most (RFC 2046).
-const maxBoundary = 70
-
 // fields returns the fields of a form of either kind.
 func fields(body []byte) (map[string][]string, error) {
 	wrong := errors.New("the post is no form and no JSON object that can be read")
@@ -118,7 +115,7 @@ func fields(body []byte) (map[string][]string, error) {
 	}
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	boundary := string(bytes.TrimRight(line, "\r \t"))
-	if boundary == "" || len(boundary) > maxBoundary {
+	if boundary == "" || len(boundary) > 70 { // RFC 2046
 		return nil, wrong
 	}
 	form, err := multipart.NewReader(bytes.NewReader(body), boundary).ReadForm(int64(len(body)))
