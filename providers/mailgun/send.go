@@ -74,9 +74,8 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	return m, addRecipients(m, c, f.Vars, escaped)
 }
 
-// composeTogether returns the message of a call with one mail to all recipients, or the parts of a
-// call that cannot be made. It has no variables of recipients, so that Mailgun sends one mail, and
-// the values of the recipient in To are filled in here. The events come back with the log of that
+// composeTogether is compose for one mail to all recipients. It has no variables of recipients, so that Mailgun sends
+// one mail, and the values of the recipient in To are filled in here. The events come back with the log of that
 // recipient, and with the address that they are about.
 func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
 	var flaws message.Flaws
@@ -201,9 +200,8 @@ func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped b
 		if escaped {
 			own[percentKey] = "%"
 		}
-		// It fails only for too many recipients, which compose has checked. The variables are keyed by
-		// the bare address, and the SDK has no way to add a name to it: so the name is put into the
-		// message's own list.
+		// It fails only for too many. The variables are keyed by the bare address, and the SDK has no way to add a
+		// name to it: so the name is put into the message's own list.
 		_ = m.AddRecipientAndVariables(r.Email, own)
 		m.To()[i] = recipient(&r.Recipient)
 		request += size + len(m.To()[i]) + len(r.Email) + 256

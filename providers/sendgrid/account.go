@@ -240,7 +240,7 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 type domain struct {
 	Domain string `json:"domain"`
 	Valid  bool   `json:"valid"`
-	DNS    map[string]*struct{ Type, Host, Data string }
+	DNS    map[string]struct{ Type, Host, Data string }
 }
 
 func (p *Adapter) inspectDomains(ctx context.Context, a *inspect.Account) {
@@ -260,9 +260,7 @@ func (p *Adapter) inspectDomains(ctx context.Context, a *inspect.Account) {
 			"Publish its DNS records and press Verify at SendGrid (Settings → Sender Authentication).")
 		out := inspect.Domain{Name: d.Domain}
 		for _, r := range d.DNS {
-			if r != nil {
-				out.Records = append(out.Records, inspect.Record{Type: strings.ToUpper(r.Type), Name: r.Host, Value: r.Data})
-			}
+			out.Records = append(out.Records, inspect.Record{Type: strings.ToUpper(r.Type), Name: r.Host, Value: r.Data})
 		}
 		slices.SortFunc(out.Records, func(x, y inspect.Record) int { return cmp.Compare(x.Name, y.Name) })
 		a.Domains = append(a.Domains, out)
