@@ -1,9 +1,8 @@
 // Package mailgun is the adapter for Mailgun: Messages v3, webhooks, the Logs API and the
 // Events API.
 //
-// It uses mailgun-go v4 for messages, with its own HTTP client that keeps status and
-// headers: the SDK's errors have no headers, and no status if an answer cannot be read.
-// All else is read with its own types: the SDK drops an event or a page with one odd field, and
+// It uses mailgun-go v4 for messages, with its own HTTP client: the SDK's errors have no headers, and no status if an
+// answer cannot be read. All else is read with its own types: the SDK drops an event or a page with one odd field, and
 // verifies with an empty key.
 package mailgun
 

@@ -63,7 +63,7 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
 	m, refused := begin(c, f.Subject, f.Text, f.HTML, "%recipient."+kind.LogKey+"%", headers, func(i int) string {
 		if personal { // it differs from recipient to recipient
-			return "%recipient." + headerKey(i) + "%"
+			return "%recipient.sd_h" + strconv.Itoa(i) + "%"
 		}
 		text, _ := message.Header(&headers[i], nil)
 		return literal(message.SubjectForm, text, &escaped)
@@ -158,9 +158,6 @@ func begin(
 	return m, nil
 }
 
-// headerKey is the name of the recipient variable that is the value of header field i.
-func headerKey(i int) string { return "sd_h" + strconv.Itoa(i) }
-
 // addRecipients adds the recipients with all their variables. A placeholder without a
 // variable would stay in the mail.
 func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped bool) []models.Part {
@@ -233,7 +230,7 @@ func setHeaders(
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		set(headerKey(k), value)
+		set("sd_h"+strconv.Itoa(k), value)
 	}
 	return len(own) == len(all)
 }
