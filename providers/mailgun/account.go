@@ -94,7 +94,7 @@ const (
 
 // LookUp implements models.EventLookup. It queries the Logs API (docs: "Logs"), or the Events API (docs: "Events"),
 // which is deprecated, if the other refuses the key or does not exist. The Events API must be read with a lag of half
-// an hour. No lag of the Logs API is documented, and not that a log is complete: a query without a result proves nothing.
+// an hour. It is not documented that a log is complete, so that a query without a result proves nothing.
 // The message id cannot be asked for: it is in the answer, which an unknown outcome lacks.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	err := models.ErrNoLookup
@@ -260,7 +260,7 @@ func (p *Adapter) inspectWebhooks(ctx context.Context, url string, a *inspect.Ac
 		} `json:"webhooks"`
 	}
 	if err := p.Ask(ctx, http.MethodGet, version+"/domains/"+p.Sender+"/webhooks", nil, &set); err != nil {
-		a.Add(inspect.Unknown, "webhooks", "cannot list the webhooks: "+err.Error(), "Look at Mailgun (Sending → Webhooks).")
+		a.Add(inspect.Unknown, "webhooks", "cannot list them: "+err.Error(), "Look at Mailgun (Sending → Webhooks).")
 		return
 	}
 	events.Inspect(a, url, "do not go to "+url+" for: ",

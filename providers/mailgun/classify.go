@@ -29,13 +29,10 @@ var rules = []kind.Rule{
 	{Status: 400, Words: badAddress, Class: models.Split},
 	{Status: 400, Words: regexp.MustCompile(`(?i)send options|limited to|header name|too large|exceeds`),
 		Class: models.RejectedHereClass},
-	{Status: 400, Code: ofAPI, Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Status: 400, Code: "api", Class: models.RejectedRequest, Reason: models.InvalidRequest},
 	{Status: 400, Class: models.RejectedHereClass}, // only refused here, perhaps by a proxy
 	{Status: 420, Class: models.AccountClass},
 }
-
-// ofAPI is the code of answers that have the form of Mailgun's API.
-const ofAPI = "api"
 
 // badAddress matches the refusal of an address, which names only the parameter that it is in.
 var badAddress = regexp.MustCompile(`(?i)(?:^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`)
@@ -55,7 +52,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	parse.Into(x.Body, &in)
 	a := p.Answer(c, x, string(in.Message), now)
 	if in.Message != "" {
-		a.Code = ofAPI
+		a.Code = "api" // the answer has the form of Mailgun's API
 	}
 	if at := tryAgain(a.Said, now); !at.IsZero() {
 		a.RetryAt = at
@@ -84,7 +81,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 //	a JSON object                              accepted, with its id
 //	the beginning of one, then it broke off    accepted, its id is lost
 //	"Mailgun Magnificent API"                  account: the URL is wrong, nothing was accepted
-//	anything else                              unknown: perhaps of a proxy, and nothing says whether the mail was accepted
+//	anything else                              unknown: perhaps of a proxy, which proves nothing
 func accepted(a *kind.Answer) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {
@@ -108,8 +105,7 @@ func accepted(a *kind.Answer) []models.Part {
 	return a.Whole(models.Unknown, "")
 }
 
-// badRecipient reads the refusal of an address. Of one mail to several, the only address of the parameter is
-// refused alone, and the others are tried again.
+// badRecipient reads the refusal of an address. Of one mail to several, the only one of the parameter is refused alone.
 func badRecipient(a *kind.Answer) []models.Part {
 	role := models.Role(strings.ToLower(badAddress.FindStringSubmatch(a.Said)[1]))
 	var bad models.Set
@@ -124,8 +120,8 @@ func badRecipient(a *kind.Answer) []models.Part {
 	return message.Without(a.Call.Numbers(), a.Part(models.RejectedRecipient, models.MailboxInvalid, bad))
 }
 
-// tryAgain reads "… try again after Mon, 02 Jan 2006 15:04:05 UTC". Of a date far ahead, as that of a monthly limit, it
-// returns the longest time that is believed.
+// tryAgain reads "… try again after Mon, 02 Jan 2006 15:04:05 UTC". A date far ahead, as that of a monthly limit,
+// becomes the longest time that is believed.
 func tryAgain(text string, now time.Time) time.Time {
 	_, date, ok := strings.Cut(text, "try again after ")
 	t, err := time.Parse(time.RFC1123, strings.TrimSpace(date[:min(len(date), len(time.RFC1123))]))

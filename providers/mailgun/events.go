@@ -12,8 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// events are Mailgun's. failed is refined by failure. stored (inbound mail) and the list_ kinds do not concern a log and
-// are skipped.
+// events are Mailgun's. failed is refined by failure. stored (inbound mail) and the list_ kinds do not concern a log.
 var events = kind.Events{
 	kind.On("accepted", "accepted", "Accepted", models.Processed),
 	kind.On("clicked", "clicked", "Clicks", models.Clicked),
@@ -107,8 +106,7 @@ func (e *event) report(s signature) kind.Report {
 	return r
 }
 
-// variables returns the user-variables as an object. They may be an object in a string. If Mailgun
-// did not send them, why says how, and the event could only be matched by its message-id.
+// variables returns the user-variables as an object, which may be in a string. If they are lost, why says how.
 func (e *event) variables() (object json.RawMessage, why string) {
 	raw := bytes.TrimSpace(e.Variables)
 	if len(raw) > 0 && raw[0] == '"' {
@@ -151,8 +149,7 @@ func (s *status) reply() parse.Reply {
 //	             permanent  blocked   if the reply is about policy
 //	any          temporary  deferred  by reply
 //
-// The last event of a mail that Mailgun gave up was seen with severity temporary, so "old"
-// counts with any severity. A delayed bounce is final.
+// "old" counts with any severity: it was seen as temporary at the end. A delayed bounce is final.
 func (e *event) failure(ev *models.Event) {
 	reply := e.Status.reply()
 	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
@@ -191,8 +188,7 @@ func (e *event) failure(ev *models.Event) {
 	}
 }
 
-// rejection sets the reason of a message that Mailgun refused after it had accepted it. It is
-// about the provider's account, unless it mentions the content.
+// rejection sets the reason of a message that was refused later: the account, unless it mentions the content.
 func (e *event) rejection(ev *models.Event) {
 	text := cmp.Or(strings.TrimSpace(string(e.Reject.Reason+" "+e.Reject.Description)), string(e.Reason))
 	ev.Text, ev.Reason = parse.Text(text), models.ProviderAccount

@@ -10,9 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// fileWriter is a RoundTripper that appends the attachments of a call to the form of
-// a request. The SDK would write them as application/octet-stream, and copy them twice. It also removes the text of a
-// message that has only HTML: the SDK writes an empty one, which the mail would have as its first alternative.
+// fileWriter is a RoundTripper that appends the attachments of a call to the form of a request. The SDK would write
+// them without their types, and copy them twice. It also removes an empty text beside HTML, which would be shown first.
 type fileWriter struct {
 	call *models.Call
 	next http.RoundTripper

@@ -1,9 +1,8 @@
 // Package mailgun is the adapter for Mailgun: Messages v3, webhooks, the Logs API and the
 // Events API.
 //
-// It uses mailgun-go v4 for messages, with its own HTTP client that keeps status and
-// headers: the SDK's errors have no headers, and no status if an answer cannot be read.
-// All else is read with its own types: the SDK drops an event or a page with one odd field, and
+// It uses mailgun-go v4 for messages, with its own HTTP client: the SDK's errors have no headers, and no status if an
+// answer cannot be read. All else is read with its own types: the SDK drops an event or a page with one odd field, and
 // verifies with an empty key.
 package mailgun
 
@@ -23,7 +22,6 @@ import (
 
 // The limits of Mailgun (Messages API, "Sending").
 const (
-	maxTags    = sdk.MaxNumberOfTags
 	maxMessage = 25_000_000 // bytes of a message
 	maxRequest = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions = 16_000     // bytes of all o:, h: and v: parameters together
@@ -52,7 +50,7 @@ var Spec = kind.Spec[[]byte]{
 		r.SetBasicAuth("api", key)
 	},
 	Carries: models.Capabilities{
-		Tags:        maxTags,
+		Tags:        sdk.MaxNumberOfTags,
 		Attachments: true,
 		Inline:      true,
 		Size:        maxMessage,

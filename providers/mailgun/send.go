@@ -63,7 +63,7 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
 	m, refused := begin(c, f.Subject, f.Text, f.HTML, "%recipient."+kind.LogKey+"%", headers, func(i int) string {
 		if personal { // it differs from recipient to recipient
-			return "%recipient." + headerKey(i) + "%"
+			return "%recipient.sd_h" + strconv.Itoa(i) + "%"
 		}
 		text, _ := message.Header(&headers[i], nil)
 		return literal(message.SubjectForm, text, &escaped)
@@ -74,9 +74,8 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	return m, addRecipients(m, c, f.Vars, escaped)
 }
 
-// composeTogether returns the message of a call with one mail to all recipients, or the parts of a
-// call that cannot be made. It has no variables of recipients, so that Mailgun sends one mail, and
-// the values of the recipient in To are filled in here. The events come back with the log of that
+// composeTogether is compose for one mail to all recipients. It has no variables of recipients, so that Mailgun sends
+// one mail, and the values of the recipient in To are filled in here. The events come back with the log of that
 // recipient, and with the address that they are about.
 func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
 	var flaws message.Flaws
@@ -143,7 +142,7 @@ func begin(
 	for i := range headers {
 		header(headers[i].Name, value(i))
 	}
-	for _, tag := range message.Tags(c, maxTags) {
+	for _, tag := range message.Tags(c, Spec.Carries.Tags) {
 		_ = m.AddTag(tag) // it fails only for too many
 		size += len("o:tag") + len(tag)
 	}
@@ -158,9 +157,6 @@ func begin(
 	}
 	return m, nil
 }
-
-// headerKey is the name of the recipient variable that is the value of header field i.
-func headerKey(i int) string { return "sd_h" + strconv.Itoa(i) }
 
 // addRecipients adds the recipients with all their variables. A placeholder without a
 // variable would stay in the mail.
@@ -201,9 +197,8 @@ func addRecipients(m *sdk.Message, c *models.Call, vars []message.Var, escaped b
 		if escaped {
 			own[percentKey] = "%"
 		}
-		// It fails only for too many recipients, which compose has checked. The variables are keyed by
-		// the bare address, and the SDK has no way to add a name to it: so the name is put into the
-		// message's own list.
+		// It fails only for too many. The variables are keyed by the bare address, and the SDK has no way to add a
+		// name to it: so the name is put into the message's own list.
 		_ = m.AddRecipientAndVariables(r.Email, own)
 		m.To()[i] = recipient(&r.Recipient)
 		request += size + len(m.To()[i]) + len(r.Email) + 256
@@ -235,7 +230,7 @@ func setHeaders(
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		set(headerKey(k), value)
+		set("sd_h"+strconv.Itoa(k), value)
 	}
 	return len(own) == len(all)
 }

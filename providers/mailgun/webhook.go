@@ -42,12 +42,11 @@ func readPost(body []byte) (e event, s signature, err error) {
 // verify checks HMAC-SHA256 with the webhook signing key over timestamp and token.
 //
 // The signature does not cover the body, so anyone who has seen a post can send another body with
-// its signature. Therefore timestamp and signature are the replay key. The token is not: there is no separator between
-// token and timestamp, and digits moved from one to the other would make a new token. (They would also change the
-// length of the timestamp, which is refused.)
+// its signature. Therefore timestamp and signature are the replay key. The token is not: digits that are moved from the
+// timestamp would make a new one.
 //
-// A wrong signature is answered with 401, so that Mailgun repeats the post: after its signing key was reset, our key is
-// the wrong one. Mailgun never repeats a post that got 406.
+// A wrong signature is answered with 401, after which Mailgun repeats the post, unlike after 406: our key is the wrong
+// one after the signing key was reset.
 func verify(_ context.Context, keys [][]byte, w *models.Webhook) (v models.Verified, err error) {
 	_, s, err := readPost(w.Body)
 	if err != nil {
@@ -102,9 +101,6 @@ func legacy(body []byte) (e event, s signature, err error) {
 	return e, s, err
 }
 
-// maxBoundary is the length of a boundary, at most (RFC 2046).
-const maxBoundary = 70
-
 // fields returns the fields of a form of either kind.
 func fields(body []byte) (map[string][]string, error) {
 	wrong := errors.New("the post is no form and no JSON object that can be read")
@@ -118,7 +114,7 @@ func fields(body []byte) (map[string][]string, error) {
 	}
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	boundary := string(bytes.TrimRight(line, "\r \t"))
-	if boundary == "" || len(boundary) > maxBoundary {
+	if boundary == "" || len(boundary) > 70 { // RFC 2046
 		return nil, wrong
 	}
 	form, err := multipart.NewReader(bytes.NewReader(body), boundary).ReadForm(int64(len(body)))

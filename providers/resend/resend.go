@@ -26,9 +26,6 @@ import (
 // limits are documented for a mail ("Attachments"). For a batch none is, so that it is taken for that of a mail.
 var limits = kind.Limits{Title: "Resend", Mail: 40_000_000, Request: 40_000_000}
 
-// keyLifetime is how long Resend knows an idempotency key ("Idempotency Keys").
-const keyLifetime = 24 * time.Hour
-
 // Spec describes Resend. Tags have only letters, digits, '_' and '-', so that those of messages are left out. Events of
 // one mail to several do not say which recipient they are about, so that it is not used for such mail.
 var Spec = kind.Spec[[]byte]{
@@ -66,8 +63,8 @@ type Adapter struct{ kind.Base[[]byte] }
 var New = kind.New[[]byte, Adapter](&Spec)
 
 // KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
-// sends nothing again.
-func (p *Adapter) KeyLifetime() time.Duration { return keyLifetime }
+// sends nothing again ("Idempotency Keys").
+func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
 
 // Send implements models.Adapter. The key of a call is made from its chunk and its attempt, so that another process
 // makes the same.
@@ -150,9 +147,6 @@ func address(name, email string) string {
 
 var aboutTo = regexp.MustCompile("(?i)\\bto\\b[`'\"]? (field|address)|(field|address)[^.]{0,20}[`'\"]to[`'\"]")
 
-// noCode is the code of an answer that has none.
-const noCode = "none"
-
 // rules are the meanings of answers besides 2xx. A 409 says that the key was used before: the first call may have been
 // accepted, so that it proves nothing, whatever else it says.
 var rules = []kind.Rule{
@@ -164,7 +158,7 @@ var rules = []kind.Rule{
 	{Status: http.StatusBadRequest, Code: "validation_error", Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Class: models.RejectedHereClass},
-	{Status: http.StatusUnprocessableEntity, Code: noCode, Class: models.RejectedHereClass}, // perhaps of a proxy
+	{Status: http.StatusUnprocessableEntity, Code: "none", Class: models.RejectedHereClass}, // perhaps of a proxy
 	{Status: http.StatusUnprocessableEntity, Words: aboutTo, Class: models.Split},
 	{Status: http.StatusUnprocessableEntity, Code: "invalid_attachment", Class: models.RejectedHereClass},
 	{Status: http.StatusUnprocessableEntity, Class: models.RejectedRequest, Reason: models.InvalidRequest},
@@ -180,7 +174,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	}
 	parse.Into(x.Body, &in)
 	a := p.Answer(c, x, string(in.Message), now)
-	a.Code = string(cmp.Or(in.Name, noCode))
+	a.Code = string(cmp.Or(in.Name, "none"))
 	if a.OK() {
 		return p.accepted(a)
 	}

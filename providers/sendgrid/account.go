@@ -85,12 +85,9 @@ const (
 
 var statuses = []string{"processed", "delivered", "deferred", "dropped", "bounced", "blocked"}
 
-// LookUp implements models.EventLookup. It finds the events of mail that was accepted in
-// the time of the query. If there are more messages than SendGrid lists, it halves the time,
-// and then asks for each status alone.
-//
-// The messages of one request share an id. LookUp reads one of them to see whether the
-// request's chunk is wanted.
+// LookUp implements models.EventLookup. If there are more messages in the time of the query than SendGrid lists, it
+// halves the time, and then asks for each status alone. The messages of one request share an id, so that LookUp reads
+// one of them to see whether the request's chunk is wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	from := models.LaterOf(q.From, time.Now().Add(-lookupWindow)).UTC().Truncate(time.Second)
 	to := q.Until().UTC().Add(time.Second - 1).Truncate(time.Second)
@@ -236,15 +233,12 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	return a, nil
 }
 
-// domain is an authenticated domain.
-type domain struct {
-	Domain string `json:"domain"`
-	Valid  bool   `json:"valid"`
-	DNS    map[string]*struct{ Type, Host, Data string }
-}
-
 func (p *Adapter) inspectDomains(ctx context.Context, a *inspect.Account) {
-	var list []domain
+	var list []struct {
+		Domain string
+		Valid  bool
+		DNS    map[string]struct{ Type, Host, Data string }
+	}
 	if err := p.Ask(ctx, http.MethodGet, "/v3/whitelabel/domains?limit=50", nil, &list); err != nil {
 		a.Add(inspect.Unknown, "domains", "cannot list the sender domains: "+err.Error(),
 			"Give the key the permission Sender Authentication (read), "+
@@ -260,9 +254,7 @@ func (p *Adapter) inspectDomains(ctx context.Context, a *inspect.Account) {
 			"Publish its DNS records and press Verify at SendGrid (Settings → Sender Authentication).")
 		out := inspect.Domain{Name: d.Domain}
 		for _, r := range d.DNS {
-			if r != nil {
-				out.Records = append(out.Records, inspect.Record{Type: strings.ToUpper(r.Type), Name: r.Host, Value: r.Data})
-			}
+			out.Records = append(out.Records, inspect.Record{Type: strings.ToUpper(r.Type), Name: r.Host, Value: r.Data})
 		}
 		slices.SortFunc(out.Records, func(x, y inspect.Record) int { return cmp.Compare(x.Name, y.Name) })
 		a.Domains = append(a.Domains, out)

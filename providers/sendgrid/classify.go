@@ -61,9 +61,8 @@ func accepted(a *kind.Answer) []models.Part {
 	return parts
 }
 
-// badRequest reads a 400. An error that names a personalization is about that recipient,
-// and the others are tried again. An error about an address without a personalization is
-// about some recipient. All others are about the message.
+// badRequest reads a 400. An error that names a personalization is about that recipient. One about an address without
+// a personalization is about some recipient. All others are about the message.
 func badRequest(a *kind.Answer, errs []apiError) []models.Part {
 	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
 	switch {

@@ -29,8 +29,7 @@ var events = kind.Events{
 	kind.On("group_unsubscribe", "group_unsubscribe", "", models.Unsubscribed),
 }
 
-// dropReasons maps the reason of a dropped event, in lower case. The first prefix of the
-// text counts. The text may be in reason or in type.
+// dropReasons maps the beginning of the reason or the type of a dropped event, in lower case. The first one counts.
 var dropReasons = []struct {
 	prefix string
 	reason models.Reason
@@ -100,9 +99,8 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	return out
 }
 
-// elements calls each for every element of a JSON array and reports whether the array was
-// complete. It looks only at brackets and quotes, so that an element that is no JSON does not
-// hide the next one.
+// elements calls each for every element of a JSON array and reports whether it was complete. It looks only at brackets
+// and quotes, so that an element that is no JSON does not hide the next one.
 func elements(body []byte, each func([]byte)) (whole bool) {
 	body, ok := bytes.CutPrefix(bytes.TrimSpace(body), []byte("["))
 	if !ok {
@@ -170,8 +168,7 @@ func (e *event) report() kind.Report {
 	return r
 }
 
-// requestID returns the X-Message-Id of the request that a mail was sent with: sg_message_id
-// up to the first dot, or the local part of smtp-id.
+// requestID returns the X-Message-Id of a mail: sg_message_id up to the first dot, or the local part of smtp-id.
 func (e *event) requestID() string {
 	if id, _, _ := strings.Cut(string(e.MessageID), "."); id != "" {
 		return id

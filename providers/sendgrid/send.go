@@ -36,11 +36,8 @@ func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 	return p.Request(endpoint, body), refused
 }
 
-// compose returns the body of the request, or the parts of a call that cannot be made.
-//
-// The head of the message is the SDK's mail.SGMailV3. The personalizations are encoded here:
-// the SDK's type has two maps for each recipient, which makes a call of 1,000 recipients
-// three times as expensive.
+// compose returns the body of the request, or the parts of a call that cannot be made. The head of the message is the
+// SDK's mail.SGMailV3. Its type of personalizations has two maps for each recipient, which costs three times as much.
 func compose(c *models.Call) ([]byte, []models.Part) {
 	if refused := message.Check(c, Spec.Recipients); refused != nil {
 		return nil, refused
@@ -78,9 +75,8 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 	return nil, message.RefuseMany(c, tooLarge)
 }
 
-// setOptions sets what is in the content besides sender, subject and bodies. Header fields
-// that differ from recipient to recipient are left to personalize, with all others: it is not
-// documented that both places are merged.
+// setOptions sets what is in the content besides sender, subject and bodies. If header fields differ from recipient to
+// recipient, all are left to personalize: it is not documented that both places are merged.
 func setOptions(m *mail.SGMailV3, call *models.Call) {
 	c := call.Content
 	for _, a := range c.ReplyTo {
@@ -95,7 +91,7 @@ func setOptions(m *mail.SGMailV3, call *models.Call) {
 			m.Headers[c.Headers[i].Name], _ = message.Header(&c.Headers[i], nil)
 		}
 	}
-	m.Categories = message.Tags(c, maxTags)
+	m.Categories = message.Tags(c, Spec.Carries.Tags)
 	m.TrackingSettings = &mail.TrackingSettings{
 		ClickTracking: &mail.ClickTrackingSetting{Enable: &c.TrackClicks, EnableText: new(bool)},
 		OpenTracking:  &mail.OpenTrackingSetting{Enable: &c.TrackOpens},
@@ -210,11 +206,10 @@ func (p *personalizer) files() {
 	p.End(']')
 }
 
-// tokenPrefix returns the prefix of the tokens that replace placeholders in this call:
-// "-sd<nonce>", then form, number and "-". SendGrid replaces them literally, one after the
-// other, so no value may contain a token: it would be replaced in turn, and an unescaped
-// value could get into HTML. The nonce is made from the batch's ID, which is not known when
-// values are submitted. If a value or the content contains it anyway, another one is used.
+// tokenPrefix returns the prefix of the tokens that replace placeholders in this call: "-sd<nonce>", then form, number
+// and "-". SendGrid replaces them one after the other, so no value may contain a token: an unescaped value could get
+// into HTML. The nonce is made from the batch's ID, which is not known when values are submitted. If a value or the
+// content contains it anyway, another one is used.
 func tokenPrefix(c *models.Call) string {
 	for n := 0; ; n++ {
 		h := sha256.Sum256([]byte(c.Batch.String() + "/" + strconv.Itoa(n)))

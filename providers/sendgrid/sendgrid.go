@@ -17,7 +17,6 @@ import (
 
 // The limits of SendGrid (Mail Send v3, "Limitations").
 const (
-	maxTags          = 10         // categories
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
 )
@@ -39,7 +38,7 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 	Header:     verifyHeader,
 	Verify:     verify,
 	Carries: models.Capabilities{
-		Tags:        maxTags,
+		Tags:        10, // categories
 		Attachments: true,
 		Inline:      true,
 		InlineNames: true,

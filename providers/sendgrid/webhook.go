@@ -38,12 +38,8 @@ func verifyHeader(_ []*ecdsa.PublicKey, w *models.Webhook) error {
 // verify checks ECDSA P-256 with SHA-256 over the timestamp and the body.
 //
 // There is no separator between the two, so digits could be moved from one to the other.
-// Therefore the timestamp must have ten digits and the body must begin with '['. The
-// signature is no replay key, because other valid signatures can be made from it. So
-// events are distinguished by their content.
-//
-// SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
-// loses nothing.
+// Therefore the timestamp must have ten digits and the body must begin with '['. Other valid signatures can be made
+// from one, so that it is no replay key, and events are distinguished by their content.
 func verify(_ context.Context, keys []*ecdsa.PublicKey, w *models.Webhook) (none models.Verified, err error) {
 	if !bytes.HasPrefix(w.Body, []byte("[")) {
 		return none, kind.Malformed("the body is not a JSON array")
@@ -62,8 +58,7 @@ func verify(_ context.Context, keys []*ecdsa.PublicKey, w *models.Webhook) (none
 }
 
 // parseKey reads the public key of a webhook as SendGrid shows it, base64 of a DER
-// SubjectPublicKeyInfo, or as PEM. The SDK's helper panics if the key is not an ECDSA key,
-// and accepts any curve.
+// SubjectPublicKeyInfo, or as PEM. The SDK's helper panics for other keys, and accepts any curve.
 func parseKey(text string) (*ecdsa.PublicKey, error) {
 	var der []byte
 	if block, _ := pem.Decode([]byte(text)); block != nil {

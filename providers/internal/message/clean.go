@@ -19,7 +19,8 @@ func Unmarked(s, marks string) string {
 	if !strings.ContainsAny(s, marks) {
 		return s
 	}
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || strings.ContainsRune(marks, r) }), " ")
+	mark := func(r rune) bool { return r == ' ' || strings.ContainsRune(marks, r) }
+	return strings.Join(strings.FieldsFunc(s, mark), " ")
 }
 
 // Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks

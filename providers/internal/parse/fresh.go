@@ -3,6 +3,7 @@ package parse
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -23,33 +24,16 @@ const (
 // Errors: *models.WebhookError, with a status after which the provider repeats, because
 // our clock may be wrong.
 func Fresh(timestamp string, now time.Time) error {
-	if !TenDigits(timestamp) {
+	if len(timestamp) != 10 || strings.Trim(timestamp, "0123456789") != "" {
 		return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
 			Detail: "the timestamp is not ten digits"}
 	}
 	sec, _ := strconv.ParseInt(timestamp, 10, 64)
-	switch age := now.Sub(time.Unix(sec, 0)); {
-	case age > maxAge+maxSkew:
+	if age := now.Sub(time.Unix(sec, 0)); age > maxAge+maxSkew || age < -maxSkew {
 		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
 			Detail: "it was signed " + age.Round(time.Minute).String() + " ago"}
-	case age < -maxSkew:
-		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
-			Detail: "it was signed " + (-age).Round(time.Minute).String() + " in the future"}
 	}
 	return nil
-}
-
-// TenDigits reports whether s is ten decimal digits.
-func TenDigits(s string) bool {
-	if len(s) != 10 {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
 }
 
 // RetryAt returns when a provider wants to be called again: the later of

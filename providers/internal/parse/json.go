@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/mail"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -98,15 +99,12 @@ func Hash(parts ...string) string {
 	return "h-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
+var word = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+
 // Word returns s if it is a short name, and "?" otherwise.
 func Word(s Str) string {
-	if s == "" || len(s) > 40 {
-		return "?"
+	if word.MatchString(string(s)) {
+		return string(s)
 	}
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-			return "?"
-		}
-	}
-	return string(s)
+	return "?"
 }

@@ -104,8 +104,8 @@ func (s Settings) CheckCommon() []error {
 	return errs
 }
 
-// ValidDomain reports whether s is a name of letters, digits, '-' and '.'. Mailgun answers a domain with a slash with 200
-// and sends nothing.
+// ValidDomain reports whether s is a name of letters, digits, '-' and '.'. Mailgun answers a domain with a slash with
+// 200 and sends nothing.
 func ValidDomain(s string) bool {
 	other := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.')
@@ -135,10 +135,5 @@ func Base(text string) (string, error) {
 
 // visible reports whether s consists of printable ASCII characters without spaces.
 func visible(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }

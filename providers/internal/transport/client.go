@@ -58,9 +58,8 @@ func NewClient(conns int) *Client {
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Record returns a context for exactly one request through a Client, and the Exchange that
-// the request fills in. If startBy is not zero, the body begins to leave before startBy
-// or not at all, and no connection is made for a request that is ready only later. Nothing of
-// it leaves after the context's deadline.
+// the request fills in. If startBy is not zero, the body begins to leave before it or not at all, and no connection is
+// made for a request that is ready only later. Nothing leaves after the context's deadline.
 func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
 	x := &Exchange{startBy: startBy, limit: maxAnswer}
 	return context.WithValue(ctx, exchangeKey{}, x), x
@@ -68,12 +67,9 @@ func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange)
 
 type exchangeKey struct{}
 
-// A recorder is the RoundTripper that fills in the Exchange of a request's context. It
-// makes sure that a request is sent at most once:
-//
-//   - The body passes through a gate and cannot be rewound, so that http.Transport never
-//     repeats a request that may have been sent in part.
-//   - It refuses a second request with the same Exchange, so that no SDK can retry.
+// A recorder is the RoundTripper that fills in the Exchange of a request's context. A request is sent at most once: its
+// body passes through a gate and cannot be rewound, so that http.Transport never repeats it, and a second request with
+// the same Exchange is refused, so that no SDK can retry.
 type recorder struct{ next http.RoundTripper }
 
 var (

@@ -36,10 +36,8 @@ type Exchange struct {
 // The class is Unavailable if the request certainly was not sent completely, and Unknown
 // otherwise. After NoAnswer nothing of the request can be sent any more.
 //
-// httptrace cannot tell by itself: the last byte may be sent before WroteRequest is called
-// and after the context ended. So the gate in front of the body decides: a provider cannot
-// act on a request whose last byte never passed. If it passed, an error that WroteRequest
-// reports still proves that the system did not take all of it.
+// The gate in front of the body decides: a provider cannot act on a request whose last byte never passed. If it passed,
+// an error that WroteRequest reports still proves that the system did not take all of it.
 func (x *Exchange) NoAnswer(err error) (models.Class, models.Reason, string) {
 	text := words(err)
 	switch left := x.gate != nil && x.gate.shut(); {
@@ -76,10 +74,8 @@ func words(err error) string {
 // passed. It cannot be rewound.
 //
 // It checks the time whenever bytes are read, right before they are sent: a process that
-// was stopped while it connected, or in the middle of a body, must not continue the call
-// when it wakes. When http.Transport reads the end of a body, the last byte has been sent.
-// That read never fails, because an error would be taken as proof that the request was not
-// complete.
+// was stopped meanwhile must not continue the call when it wakes. The read of the end, when the last byte has been
+// sent, never fails: an error would be taken as proof that the request was not complete.
 type gate struct {
 	startBy time.Time // the first byte passes before this; zero: no limit
 	end     time.Time // every byte passes before this; zero: no limit
