@@ -116,7 +116,7 @@ func write(w *kind.Writer, m *kind.Mail) {
 	if len(m.Headers) > 0 {
 		w.Key("headers").Begin('{')
 		for _, h := range m.Headers {
-			w.Field(h.Name, h.Value)
+			w.Pair(h.Name, h.Value)
 		}
 		w.End('}')
 	}

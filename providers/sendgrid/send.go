@@ -143,7 +143,7 @@ func (p *personalizer) mail(r *models.CallRecipient) {
 			if missing != "" {
 				p.Lack(r, missing)
 			}
-			p.Field(headers[k].Name, value)
+			p.Pair(headers[k].Name, value)
 		}
 		p.End('}')
 	}
@@ -222,13 +222,11 @@ func tokenPrefix(c *models.Call) string {
 
 // holds reports whether the content or a value contains s.
 func holds(c *models.Call, s string) bool {
-	has := func(texts ...string) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, s) })
-	}
-	found := has(c.Content.Subject, c.Content.Text, c.Content.HTML)
+	found := strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) ||
+		strings.Contains(c.Content.HTML, s)
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		found = found || has(r.Email, r.Name)
+		found = found || strings.Contains(r.Email, s) || strings.Contains(r.Name, s)
 		for _, v := range r.Vars {
 			found = found || strings.Contains(v, s)
 		}

@@ -28,11 +28,17 @@ func (w *Writer) End(bracket byte) *Writer {
 	return w
 }
 
-// Key writes the name of a member.
+// Key writes the name of a member, which needs no escapes.
 func (w *Writer) Key(name string) *Writer {
-	w.String(name)
-	*w = append(*w, ':')
+	w.next()
+	*w = append(append(append(*w, '"'), name...), '"', ':')
 	return w
+}
+
+// Pair writes a member with any name that is a string.
+func (w *Writer) Pair(name, value string) *Writer {
+	*w = append(*w.String(name), ':')
+	return w.String(value)
 }
 
 // Field writes a member that is a string.
@@ -40,10 +46,10 @@ func (w *Writer) Field(name, value string) *Writer { return w.Key(name).String(v
 
 // Optional writes a member that is a string, unless that is empty.
 func (w *Writer) Optional(name, value string) *Writer {
-	if value == "" {
-		return w
+	if value != "" {
+		w.Field(name, value)
 	}
-	return w.Field(name, value)
+	return w
 }
 
 // Bool writes a member that is true or false.
@@ -59,8 +65,6 @@ func (w *Writer) Base64(name string, data []byte) *Writer {
 	*w = append(base64.StdEncoding.AppendEncode(append(*w, '"'), data), '"')
 	return w
 }
-
-const hexDigits = "0123456789abcdef"
 
 // String writes a string.
 func (w *Writer) String(s string) *Writer {
@@ -78,7 +82,7 @@ func (w *Writer) String(s string) *Writer {
 		case '\n':
 			b = append(b, '\\', 'n')
 		default:
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			b = append(b, '\\', 'u', '0', '0', '0'+c>>4, "0123456789abcdef"[c&15])
 		}
 		from = i + 1
 	}
