@@ -192,15 +192,15 @@ func askFor(c *cli, o *initFlags) error {
 // askForKeys reads the secrets of a provider from files, or asks for the key, or for the password of a mail server.
 func askForKeys(c *cli, in *bufio.Reader, o *initFlags, server bool) (err error) {
 	p := &o.Provider
-	secret, question := &p.APIKey, "API key: "
+	secret, what := &p.APIKey, "API key"
 	if server {
-		secret, question = &p.Password, "Password: "
+		secret, what = &p.Password, "Password"
 	}
 	switch {
 	case o.keyFile != "":
 		*secret, err = readLine(o.keyFile)
 	case !server || p.User != "":
-		*secret, err = c.askSecret(in, question)
+		*secret, err = c.askSecret(in, what+": ")
 	}
 	if err == nil && o.webhookKeyFile != "" {
 		p.WebhookKey, err = readLine(o.webhookKeyFile)

@@ -19,7 +19,7 @@ func Unmarked(s, marks string) string {
 	if !strings.ContainsAny(s, marks) {
 		return s
 	}
-	mark := func(r rune) bool { return r == ' ' || r < utf8.RuneSelf && strings.IndexByte(marks, byte(r)) >= 0 }
+	mark := func(r rune) bool { return r == ' ' || r < utf8.RuneSelf && strings.ContainsRune(marks, r) }
 	return strings.Join(strings.FieldsFunc(s, mark), " ")
 }
 
