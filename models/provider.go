@@ -308,10 +308,10 @@ type UnnamedEvent struct {
 	Event     Event
 }
 
-// Webhook is a request to the door of a provider.
+// Webhook is a request to the URL of a provider's webhooks.
 type Webhook struct {
 	Method string
-	URL    string // the configured public URL of the door, with the query of the request
+	URL    string // the configured public URL, with the query of the request
 	Header http.Header
 	Body   []byte // as it came
 	At     time.Time
