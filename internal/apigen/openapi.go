@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -26,6 +27,9 @@ const (
 	pathsMark    = "  # The operations of the table.\n"
 	schemasMark  = "    # The structs of the table.\n"
 	commandsMark = "      # The kinds of command.\n"
+	updatesMark  = "      # The types of updates.\n"
+	noticesMark  = "      # The types of notices.\n"
+	postsMark    = "  # The types of posts.\n"
 )
 
 // openAPI returns the description of the API: the part that is written by hand with the operations of the table.
@@ -59,7 +63,15 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 			return nil, fmt.Errorf("api/openapi.base.yaml has the schema %s, too", name)
 		}
 	}
-	marks := map[string]string{pathsMark: d.paths.String(), schemasMark: d.allSchemas(), commandsMark: commandKinds()}
+	var kinds []models.CommandKind
+	for kind := range models.CommandKinds() {
+		kinds = append(kinds, kind)
+	}
+	marks := map[string]string{
+		pathsMark: d.paths.String(), schemasMark: d.allSchemas(), postsMark: posts(),
+		commandsMark: enum(kinds), updatesMark: enum(feed.Types),
+		noticesMark: enum(feed.NoticeTypes),
+	}
 	for mark, text := range marks {
 		if bytes.Count(base, []byte(mark)) != 1 {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the line %q not once", strings.TrimSpace(mark))
@@ -348,13 +360,40 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 	return "{" + strings.Join(out, ", ") + "}"
 }
 
-// commandKinds returns the line that lists the kinds of command.
-func commandKinds() string {
-	var kinds []string
-	for kind := range models.CommandKinds() {
-		kinds = append(kinds, string(kind))
+// enum returns the line that lists the values of a type.
+func enum[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
 	}
-	return "      enum: [" + strings.Join(kinds, ", ") + "]\n"
+	return "      enum: [" + strings.Join(texts, ", ") + "]\n"
+}
+
+// posts returns the posts to endpoints, by their types. Those of the table before them have the parameters and the
+// answers.
+func posts() string {
+	var b strings.Builder
+	for _, t := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(feed.Types, feed.NoticeTypes)))) {
+		name := "post"
+		for part := range strings.SplitSeq(string(t), ".") {
+			name += strings.ToUpper(part[:1]) + part[1:]
+		}
+		var bodies []string
+		if slices.Contains(feed.Types, t) {
+			bodies = append(bodies, `{$ref: "#/components/schemas/UpdatePost"}`)
+		}
+		if slices.Contains(feed.NoticeTypes, t) {
+			bodies = append(bodies, `{$ref: "#/components/schemas/NoticePost"}`)
+		}
+		body := bodies[0]
+		if len(bodies) > 1 {
+			body = "{anyOf: [" + strings.Join(bodies, ", ") + "]}"
+		}
+		fmt.Fprintf(&b, "  %s:\n    post:\n      tags: [endpoints]\n      operationId: %s\n      summary: %s\n"+
+			"      security: []\n      parameters: *signed\n      requestBody: {required: true, content: {application/json: {schema: %s}}}\n"+
+			"      responses: *accepted\n", t, name, t.Title(), body)
+	}
+	return b.String()
 }
 
 func (d *description) allSchemas() string {
