@@ -15,7 +15,7 @@ import (
 func goClient(ops []operation.Operation) ([]byte, error) {
 	var b strings.Builder
 	for i := range ops {
-		if ops[i].Schema == "" {
+		if !ops[i].ByHand {
 			goCall(&b, &ops[i])
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -38,12 +39,16 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	d := description{words: words, schemas: map[string]string{}}
+	_, byHand, _ := strings.Cut(string(base), "\n  schemas:")
+	d := description{words: words, schemas: map[string]string{}, byHand: byHand}
+	for _, answer := range answers {
+		d.schema(answer, false)
+	}
 	slices.SortStableFunc(ops, func(a, b operation.Operation) int { return strings.Compare(a.Path(), b.Path()) })
 	for i := range ops {
 		path := "  " + ops[i].Path() + ":\n"
 		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are written by hand
-			here := description{words: words, schemas: d.schemas}
+			here := description{words: words, schemas: d.schemas, byHand: d.byHand}
 			here.operation(&ops[i])
 			d.err = errors.Join(d.err, here.err)
 			base = bytes.Replace(base, mark, append(mark, here.paths.String()...), 1)
@@ -59,7 +64,7 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 		return nil, d.err
 	}
 	for name := range d.schemas {
-		if bytes.Contains(base, []byte("\n    "+name+":\n")) {
+		if d.hasByHand(name) {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the schema %s, too", name)
 		}
 	}
@@ -88,6 +93,7 @@ type description struct {
 	words   *comments
 	paths   strings.Builder
 	schemas map[string]string // by name
+	byHand  string            // the schemas that are written by hand
 	path    string            // the last one
 	err     error             // the first one
 }
@@ -95,6 +101,9 @@ type description struct {
 func (d *description) line(indent int, format string, args ...any) {
 	d.paths.WriteString(strings.Repeat(" ", indent) + fmt.Sprintf(format, args...) + "\n")
 }
+
+// hasByHand reports whether a schema is written by hand.
+func (d *description) hasByHand(name string) bool { return strings.Contains(d.byHand, "\n    "+name+":") }
 
 // operation adds an operation below its path.
 func (d *description) operation(o *operation.Operation) {
@@ -187,8 +196,6 @@ func (d *description) responses(o *operation.Operation) {
 	d.line(10, "description: %s", returns)
 	d.line(10, "headers: {%s}", strings.Join(headers, ", "))
 	switch {
-	case o.Schema != "":
-		d.line(10, `content: {application/json: {schema: {$ref: "#/components/schemas/%s"}}}`, o.Schema)
 	case o.Out != nil:
 		d.line(10, "content: {application/json: {schema: %s}}", d.schema(o.Out, false))
 	}
@@ -230,15 +237,32 @@ func withErrors(base []byte) []byte {
 	})
 }
 
+// answers are the types of answers and posts that no operation has.
+var answers = []reflect.Type{
+	reflect.TypeFor[client.Accepted](), reflect.TypeFor[client.ChangeResult](), reflect.TypeFor[client.Error](),
+	reflect.TypeFor[client.Event](), reflect.TypeFor[client.NoticePage](), reflect.TypeFor[client.Plan](),
+	reflect.TypeFor[client.Readiness](), reflect.TypeFor[client.RejectedPage](), reflect.TypeFor[client.SuppressionImport](),
+	reflect.TypeFor[client.UpdateCounts](), reflect.TypeFor[client.UpdatePage](),
+}
+
+// names are the names of schemas that differ from those of their types, by whether they are of requests.
+var names = map[bool]map[string]string{false: {
+	"AttachmentInfo": "Attachment", "Error": "Problem", "Event": "UpdatePost", "Plan": "DryRun",
+}}
+
+// reference returns a reference to a schema.
+func reference(name string) string { return fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name) }
+
 // schema returns a reference to the schema of a struct, and adds the schema.
 func (d *description) schema(t reflect.Type, request bool) string {
-	ref := fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, t.Name())
-	if _, ok := d.schemas[t.Name()]; ok {
+	name := cmp.Or(names[request][t.Name()], t.Name())
+	ref := reference(name)
+	if _, ok := d.schemas[name]; ok {
 		return ref
 	}
-	d.schemas[t.Name()] = "" // it may refer to itself
+	d.schemas[name] = "" // it may refer to itself
 	var b strings.Builder
-	fmt.Fprintf(&b, "    %s:\n      type: object\n", t.Name())
+	fmt.Fprintf(&b, "    %s:\n      type: object\n", name)
 	fields := slices.DeleteFunc(slices.Clone(operation.Fields(t)), func(f operation.Field) bool {
 		return !request && f.Field.Tag.Get("only") == "request"
 	})
@@ -263,7 +287,7 @@ func (d *description) schema(t reflect.Type, request bool) string {
 		}
 		fmt.Fprintf(&b, "        %s: %s%s}\n", f.Name, strings.TrimSuffix(schema, "}"), text)
 	}
-	d.schemas[t.Name()] = b.String()
+	d.schemas[name] = b.String()
 	return ref
 }
 
@@ -281,14 +305,14 @@ func nullable(schema string) string {
 // value returns the schema of a member.
 func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool) string {
 	bound := func(name, tagged string) string {
-		if v := tag.Get(tagged); v != "" && request {
+		if v := tag.Get(tagged); v != "" {
 			return ", " + name + ": " + v
 		}
 		return ""
 	}
 	named := ""
-	if name := tag.Get("schema"); name != "" {
-		named = fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name)
+	if name := cmp.Or(tag.Get("schema"), t.Name()); tag.Get("schema") != "" || d.hasByHand(name) {
+		named = reference(name)
 	}
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -308,8 +332,6 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 		return named
 	case t.Kind() == reflect.Struct:
 		return d.schema(t, request)
-	case !request:
-		tag = reflect.StructTag(strings.NewReplacer("max:", "-:", "min:", "-:", "pattern:", "-:").Replace(string(tag)))
 	}
 	return scalar(t, tag)
 }
@@ -338,6 +360,8 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		out = append(out, "type: boolean")
 	case t.Kind() == reflect.Float64:
 		out = append(out, "type: number")
+		add("minimum", "min")
+		add("maximum", "max")
 	case t.Kind() == reflect.String:
 		out = append(out, "type: string")
 		if values := tag.Get("enum"); values != "" {
@@ -356,6 +380,7 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		add("maximum", "max")
 	}
 	add("format", "format")
+	add("const", "const")
 	add("default", "default")
 	return "{" + strings.Join(out, ", ") + "}"
 }

@@ -90,7 +90,8 @@ var typeWords = map[Type]struct{ words, title string }{
 	Clicked:      {"clicked", "A link in the mail was followed for the first time"},
 	BatchDone:    {"batch done", "No log of a batch is queued any more"},
 	SuppressionAdded: {
-		"address suppressed", "An address was added to the suppression list; of an endpoint of the installation, to everyone's",
+		"address suppressed",
+		"An address was added to the suppression list; of an endpoint of the installation, to everyone's",
 	},
 	ProviderSuspended: {"provider suspended", "A provider gets no mail"},
 	ProviderRecovered: {"provider recovered", "A provider gets mail again"},
@@ -108,7 +109,8 @@ var typeWords = map[Type]struct{ words, title string }{
 		"many complaints", "Too much of a user's mail that was accepted on a day and delivered was reported as spam",
 	},
 	EndpointDisabled: {
-		"endpoint disabled", "An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it",
+		"endpoint disabled",
+		"An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it",
 	},
 	WebhooksRefused:   {"webhooks refused", "The webhooks of a provider are refused"},
 	WebhooksAccepted:  {"webhooks accepted again", "The webhooks of a provider are accepted again"},

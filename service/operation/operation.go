@@ -16,7 +16,7 @@
 // client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of
 // the characters of a text, of the elements of a list; each of the characters of an element; enum of the values,
 // separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
-// lines; schema of the name of a schema that is written by hand; required of a field, or of Body, that a request must
+// lines; schema of the name of a schema that is written by hand; const of the only value; required of a field, or of Body, that a request must
 // have; only of a field that only a request has. The tag required of an embedded struct names those of its fields
 // that a request must have. Check ignores max of a text with lines or enum: the function bounds the length of lines.
 package operation
@@ -48,7 +48,7 @@ type Operation struct {
 	Returns string       // what the body of the answer is
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
-	Schema  string       // name of the answer's schema, if that and the call of the Go client are written by hand
+	ByHand  bool         // the call of the Go client is written by hand
 	MaxBody int64        // in bytes; default 64 KiB
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
