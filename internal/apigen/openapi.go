@@ -44,6 +44,10 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	for _, answer := range answers {
 		d.schema(answer, false)
 	}
+	for _, request := range requests {
+		d.schema(request, true)
+	}
+	d.form()
 	slices.SortStableFunc(ops, func(a, b operation.Operation) int { return strings.Compare(a.Path(), b.Path()) })
 	for i := range ops {
 		path := "  " + ops[i].Path() + ":\n"
@@ -103,7 +107,9 @@ func (d *description) line(indent int, format string, args ...any) {
 }
 
 // hasByHand reports whether a schema is written by hand.
-func (d *description) hasByHand(name string) bool { return strings.Contains(d.byHand, "\n    "+name+":") }
+func (d *description) hasByHand(name string) bool {
+	return strings.Contains(d.byHand, "\n    "+name+":")
+}
 
 // operation adds an operation below its path.
 func (d *description) operation(o *operation.Operation) {
@@ -246,9 +252,10 @@ var answers = []reflect.Type{
 }
 
 // names are the names of schemas that differ from those of their types, by whether they are of requests.
-var names = map[bool]map[string]string{false: {
-	"AttachmentInfo": "Attachment", "Error": "Problem", "Event": "UpdatePost", "Plan": "DryRun",
-}}
+var names = map[bool]map[string]string{
+	false: {"AttachmentInfo": "Attachment", "Error": "Problem", "Event": "UpdatePost", "Plan": "DryRun"},
+	true:  {"Attachment": "NewAttachment", "Recipient": "RecipientFields", "SendWindow": "NewSendWindow"},
+}
 
 // reference returns a reference to a schema.
 func reference(name string) string { return fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name) }
@@ -282,7 +289,11 @@ func (d *description) schema(t reflect.Type, request bool) string {
 			text = ", description: " + strconv.Quote(text)
 		}
 		schema := d.value(f.Field.Type, f.Field.Tag, request)
-		if f.Field.Type.Kind() == reflect.Pointer && !f.Omitted {
+		null := f.Field.Type.Kind() == reflect.Pointer && !f.Omitted
+		if request && !strings.HasSuffix(f.Declaring.PkgPath(), "/client") { // in streams null counts as absent
+			null = !f.Required && !strings.HasPrefix(schema, "{$ref")
+		}
+		if null {
 			schema = nullable(schema)
 		}
 		fmt.Fprintf(&b, "        %s: %s%s}\n", f.Name, strings.TrimSuffix(schema, "}"), text)
@@ -294,9 +305,13 @@ func (d *description) schema(t reflect.Type, request bool) string {
 // typeOf finds the type of a schema.
 var typeOf = regexp.MustCompile(`^{type: (\w+)`)
 
+// enumOf finds the values of a schema that has no schemas in it.
+var enumOf = regexp.MustCompile(`enum: \[([^\]]*)\]`)
+
 // nullable returns a schema that allows null, too.
 func nullable(schema string) string {
 	if typeOf.MatchString(schema) {
+		schema = enumOf.ReplaceAllString(schema, "enum: [$1, null]")
 		return typeOf.ReplaceAllString(schema, "{type: [$1, 'null']")
 	}
 	return "{anyOf: [" + schema + ", {type: 'null'}]}"
@@ -315,14 +330,17 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 		named = reference(name)
 	}
 	switch {
+	case tag.Get("whole") != "":
+		return reference(tag.Get("whole"))
 	case t.Kind() == reflect.Pointer:
 		return d.value(t.Elem(), tag, request)
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "{type: object}"
-	case t == reflect.TypeFor[time.Time]():
+	case t == reflect.TypeFor[time.Time]() && named == "":
 		return scalar(t, tag)
 	case t.Kind() == reflect.Slice:
-		return "{type: array" + bound("maxItems", "max") + ", items: " + cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
+		return "{type: array" + bound("minItems", "min") + bound("maxItems", "max") + bound("uniqueItems", "unique") +
+			", items: " + cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
 	case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.Interface:
 		return "{type: object}"
 	case t.Kind() == reflect.Map:
@@ -367,6 +385,7 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		if values := tag.Get("enum"); values != "" {
 			out = append(out, "enum: ["+strings.ReplaceAll(values, ",", ", ")+"]")
 		}
+		add("minLength", "min")
 		add("maxLength", "max")
 		if pattern := tag.Get("pattern"); pattern != "" {
 			out = append(out, "pattern: "+strconv.Quote(pattern))

@@ -18,7 +18,7 @@
 // separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
 // lines; schema of the name of a schema that is written by hand; const of the only value; required of a field, or of Body, that a request must
 // have; only of a field that only a request has. The tag required of an embedded struct names those of its fields
-// that a request must have. Check ignores max of a text with lines or enum: the function bounds the length of lines.
+// that a request must have, and without those that it does not have. Check ignores max of a text with lines or enum: the function bounds the length of lines.
 package operation
 
 import (
@@ -261,8 +261,11 @@ func fieldsOf(t reflect.Type) (out []Field) {
 		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			required := strings.Split(f.Tag.Get("required"), ",")
+			required, without := strings.Split(f.Tag.Get("required"), ","), strings.Split(f.Tag.Get("without"), ",")
 			for _, inner := range fieldsOf(f.Type) {
+				if slices.Contains(without, inner.Name) {
+					continue
+				}
 				inner.index = append([]int{i}, inner.index...)
 				inner.Required = inner.Required || slices.Contains(required, inner.Name)
 				out = append(out, inner)

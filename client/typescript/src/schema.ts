@@ -62,7 +62,7 @@ export interface paths {
         head?: never;
         /**
          * Change the times of a batch
-         * @description Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
+         * @description One of `deliver_at`, `expires_at` and `send_window` is needed. Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
          *     the first time. After the answer nothing leaves before the new time. A batch whose `deliver_at` is moved, but not its
          *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once.
          *     Recipients who have times of their own keep them. Needs the scope `send`, or `operate` for the batches of other users.
@@ -124,7 +124,7 @@ export interface paths {
         /**
          * Create, change and cancel messages by your own ids
          * @description Each record says that a message is `new`, is to be changed (`update`), or is not to be sent (`cancel`). You choose its
-         *     `id`. The request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and
+         *     `id`. A record to cancel needs only `id` and `action`. The other fields are those of a batch with one recipient. The request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and
          *     options share batches, so that many records are few calls.
          *
          *     **Repeats**: the same request again changes nothing. After an error or a broken connection repeat it: what was not carried
@@ -2349,34 +2349,6 @@ export interface components {
     schemas: {
         /** @enum {string} */
         PreviewWarningCode: "missing_variable" | "clipped" | "no_text" | "broken_link" | "link_from_variable" | "empty_subject" | "subject_like_reply" | "subject_like_spam";
-        /** @description What is recounted. */
-        NewCheck: {
-            /**
-             * Format: date-time
-             * @description When the batches were accepted at the earliest. Default: all that are kept.
-             */
-            since?: string;
-            /** @description ID or name of the only user that is checked. Default: all. */
-            user?: string;
-            /**
-             * @description Correct wrong sums.
-             * @default false
-             */
-            repair: boolean;
-        };
-        /** @description Which webhook posts are read again. */
-        NewReplay: {
-            /**
-             * Format: date-time
-             * @description When they arrived at the earliest. Default: all that are kept.
-             */
-            since?: string;
-            /**
-             * Format: date-time
-             * @description They arrived before this time. Default: now.
-             */
-            until?: string;
-        };
         Accepted: {
             id: components["schemas"]["BatchId"];
             state: components["schemas"]["BatchState"];
@@ -3410,6 +3382,59 @@ export interface components {
             /** @description The versions of the message, oldest first; the last is the present one. Up to 20 are kept. */
             history: components["schemas"]["MessageVersion"][];
         };
+        MessageChange: {
+            /** @description Yours: up to 255 bytes of text without control characters. It names one message of yours until its log is removed. */
+            id: string;
+            action?: components["schemas"]["ChangeAction"];
+            to?: components["schemas"]["Mailbox"];
+            /** @description Name of the recipient. */
+            name?: string | null;
+            /** @description Values of placeholders, as those of a recipient of a batch. */
+            vars?: {
+                [key: string]: components["schemas"]["Variable"];
+            } | null;
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: components["schemas"]["Mailbox"];
+            /** @description A mailbox, or a list of at most 10. */
+            reply_to?: components["schemas"]["ReplyTo"];
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string | null;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string | null;
+            /** @description HTML body. May contain placeholders. */
+            html?: string | null;
+            /** @description Another name for `html`. */
+            body?: string | null;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: components["schemas"]["TemplateChoice"];
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string | null;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string | null;
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: components["schemas"]["Tag"][] | null;
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: components["schemas"]["NewHeaders"];
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string[] | null;
+            lane?: components["schemas"]["Lane"];
+            on_unknown?: components["schemas"]["OnUnknown"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: boolean | null;
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: boolean | null;
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: boolean | null;
+        };
         MessageVersion: {
             log: string;
             batch: components["schemas"]["BatchId"];
@@ -3459,6 +3484,126 @@ export interface components {
             /** @description Of a bounce: only its address says which attempt it is about. */
             guess?: boolean;
         };
+        NewAttachment: {
+            /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
+            filename: string;
+            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
+            content_type?: string | null;
+            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message. */
+            content_id?: string | null;
+            /**
+             * @description `inline` if there is a content ID, and `attachment` if there is none.
+             * @enum {string|null}
+             */
+            disposition?: "attachment" | "inline" | null;
+            content: components["schemas"]["FileContent"];
+        };
+        NewBatch: {
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: components["schemas"]["Mailbox"];
+            /** @description A mailbox, or a list of at most 10. */
+            reply_to?: components["schemas"]["ReplyTo"];
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string | null;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string | null;
+            /** @description HTML body. May contain placeholders. */
+            html?: string | null;
+            /** @description Another name for `html`. */
+            body?: string | null;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: components["schemas"]["TemplateChoice"];
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string | null;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string | null;
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: components["schemas"]["Tag"][] | null;
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: components["schemas"]["NewHeaders"];
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            cc?: components["schemas"]["Mailbox"][] | null;
+            /** @description Addresses that get the mail of `cc`, and that no other recipient sees. */
+            bcc?: components["schemas"]["Mailbox"][] | null;
+            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string[] | null;
+            lane?: components["schemas"]["Lane"];
+            on_unknown?: components["schemas"]["OnUnknown"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
+            allow_duplicates?: boolean | null;
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: boolean | null;
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: boolean | null;
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: boolean | null;
+            to: components["schemas"]["Recipient"][];
+            /** @description Files of the message, with at most 25,000,000 bytes together. What each provider carries is in docs/capabilities.md; one that cannot carry the message is not used for it. */
+            attachments?: components["schemas"]["NewAttachment"][] | null;
+        };
+        NewBatchForm: {
+            /** @description Mailboxes, separated by commas. The field may be repeated. */
+            to: string;
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: string;
+            /** @description Values, separated by commas. A mailbox, or a list of at most 10. */
+            reply_to?: string;
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string;
+            /** @description HTML body. May contain placeholders. */
+            html?: string;
+            /** @description Another name for `html`. */
+            body?: string;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: string;
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string;
+            /** @description Values, separated by commas. Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: string;
+            /** @description As JSON. Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: string;
+            /** @description As JSON. */
+            metadata?: string;
+            /** @description Values, separated by commas. Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            cc?: string;
+            /** @description Values, separated by commas. Addresses that get the mail of `cc`, and that no other recipient sees. */
+            bcc?: string;
+            /** @description Values, separated by commas. Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string;
+            /** @description One of urgent, bulk. */
+            lane?: string;
+            /** @description One of hold, resend. */
+            on_unknown?: string;
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string;
+            /** @description As JSON, or `none`. Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: string;
+            /** @description `true` or `false`. Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
+            allow_duplicates?: string;
+            /** @description `true` or `false`. Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: string;
+            /** @description `true` or `false`. Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: string;
+            /** @description `true` or `false`. Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: string;
+        };
         NewBlock: {
             /** @description Name of a provider. The rule then blocks mail only at this provider. */
             provider?: string;
@@ -3472,6 +3617,20 @@ export interface components {
             fail?: boolean;
             /** @description Reason for the audit trail. */
             why?: string;
+        };
+        NewCheck: {
+            /**
+             * Format: date-time
+             * @description When the batches were accepted at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /** @description ID or name of the only user that is checked. Default: all. */
+            user?: string;
+            /**
+             * @description Correct wrong sums.
+             * @default false
+             */
+            repair: boolean;
         };
         NewErasure: {
             /** @description The address. */
@@ -3541,6 +3700,30 @@ export interface components {
             allow_raw?: boolean;
             /** @description Default: a sample. */
             to?: components["schemas"]["Recipient"];
+        };
+        NewReplay: {
+            /**
+             * Format: date-time
+             * @description When they arrived at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description They arrived before this time. Default: now.
+             */
+            until?: string;
+        };
+        NewSendWindow: {
+            /** @description Like `09:00`. */
+            from: string;
+            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
+            to: string;
+            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
+            weekdays?: string[];
+            /** @description Default: the `time_zone` of the batch, or of the user. */
+            time_zone?: string;
+            /** @description Send nothing outside of the window. */
+            strict?: boolean;
         };
         NewSuppression: {
             email: string;
@@ -3858,6 +4041,26 @@ export interface components {
             /** @description Reason for the audit trail, in one line. */
             why?: string;
         };
+        RecipientFields: {
+            /** @description An address, with or without a name. */
+            email: components["schemas"]["Mailbox"];
+            name?: string | null;
+            /** @description Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need no value. Lists and objects are for templates only. */
+            vars?: {
+                [key: string]: components["schemas"]["Variable"];
+            } | null;
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see docs/capabilities.md. */
+            headers?: components["schemas"]["NewHeaders"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+        };
         RefusedWebhooks: {
             /** Format: date-time */
             since: string;
@@ -3966,6 +4169,18 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        Reschedule: {
+            /** @description When the mail is sent, as in a new batch: at most 365 days from now. */
+            deliver_at?: components["schemas"]["LocalTime"];
+            /** @description After this time nothing is handed over, as in a new batch. */
+            expires_at?: components["schemas"]["LocalTime"];
+            /** @description When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
         RestoreHold: {
             /**
              * Format: date-time
@@ -4026,6 +4241,14 @@ export interface components {
             senders: string[];
             /** @description Whether the request changed the senders. */
             changed?: boolean;
+        };
+        SetDefaults: {
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
+            time_zone?: string;
+            /** @description When mail may leave whose batch names no window. Default: at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Reason for the audit trail. */
+            why?: string;
         };
         SetSenders: {
             /** @description Addresses, or @domain for all of a domain. Empty: the user may not send. */
@@ -4414,130 +4637,29 @@ export interface components {
          * @enum {string}
          */
         OnUnknown: "hold" | "resend";
-        /** @description Without a template, `from`, `subject`, and `html` or `text` are required. */
-        NewBatch: {
-            from?: components["schemas"]["Mailbox"];
-            /** @description A mailbox, or a list of at most 10. */
-            reply_to?: (string | null) | components["schemas"]["Mailbox"][];
-            /**
-             * @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
-             *     the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
-             *     Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
-             *     servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
-            tags?: components["schemas"]["Tag"][] | null;
-            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
-            category?: string | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            /** @description Files of the message, with at most 25,000,000 bytes together. What each provider carries is in docs/capabilities.md; one that cannot carry the message is not used for it. */
-            attachments?: components["schemas"]["NewAttachment"][] | null;
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
-            track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
-            track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
-            unsubscribe?: boolean | null;
-            /**
-             * @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-             *     version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
-             */
-            template?: (string | null) | {
-                name: string;
-                version?: number | "latest";
-            };
-            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
-            language?: string | null;
-            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
-            subject?: string;
-            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
-            text?: string | null;
-            /** @description HTML body. May contain placeholders. */
-            html?: string | null;
-            /** @description Another name for `html`. */
-            body?: string | null;
-            to: components["schemas"]["Recipient"][];
-            /**
-             * @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient
-             *     in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in
-             *     `to`, `cc`, `bcc`. See docs/api.md.
-             */
-            cc?: components["schemas"]["Mailbox"][] | null;
-            /** @description Addresses that get the mail of `cc`, and that no other recipient sees. */
-            bcc?: components["schemas"]["Mailbox"][] | null;
-            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
-            providers?: string[] | null;
-            lane?: components["schemas"]["Lane"];
-            on_unknown?: components["schemas"]["OnUnknown"];
-            /**
-             * @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
-             *     `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
-             *     shows twice the first is meant. Default: at once.
-             */
-            deliver_at?: string | null;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string | null;
-            /**
-             * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
-             *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
-             *     one; `none` lets the mail leave at any time.
-             */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /**
-             * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
-             *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
-             *     (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
-             */
-            expires_at?: string | null;
-            /** @description Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
-            allow_duplicates?: boolean | null;
+        ReplyTo: (string | null) | components["schemas"]["Mailbox"][];
+        TemplateChoice: (string | null) | {
+            name: string;
+            version?: number | "latest";
         };
-        Recipient: components["schemas"]["Mailbox"] | {
-            email: components["schemas"]["Mailbox"];
-            name?: string | null;
-            /** @description Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need no value. Lists and objects are for templates only. */
-            vars?: {
-                [key: string]: string | number | boolean | unknown[] | Record<string, never>;
-            } | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            /**
-             * @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The
-             *     placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the
-             *     batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see
-             *     docs/capabilities.md.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /**
-             * @description In place of the `deliver_at` of the batch, and so are the next three: the recipient has the times of a batch that
-             *     names these fields. A batch may have 1,000 different ones. Not with `cc` and `bcc`.
-             */
-            deliver_at?: string | null;
-            /** @description Also of a `deliver_at` and a `send_window` of the batch that name no zone. */
-            time_zone?: string | null;
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            expires_at?: string | null;
-        };
-        NewAttachment: {
-            /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
-            filename: string;
-            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
-            content_type?: string | null;
-            /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
-            content: string;
-            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message. */
-            content_id?: string | null;
-            /**
-             * @description `inline` if there is a content ID, and `attachment` if there is none.
-             * @enum {string|null}
-             */
-            disposition?: "attachment" | "inline" | null;
-        };
+        NewHeaders: {
+            [key: string]: string;
+        } | null;
+        Variable: string | number | boolean | unknown[] | Record<string, never>;
+        /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
+        FileContent: string;
+        LocalTime: string;
+        WindowOrNone: components["schemas"]["NewSendWindow"] | "none" | null;
+        /**
+         * @default new
+         * @enum {string}
+         */
+        ChangeAction: "new" | "update" | "cancel";
+        /**
+         * @description Its times are in place of those of the batch. A batch may have 1,000 different ones. They do not go with `cc` and
+         *     `bcc`, and its `time_zone` is also that of a `deliver_at` and a `send_window` of the batch that name no zone.
+         */
+        Recipient: components["schemas"]["Mailbox"] | components["schemas"]["RecipientFields"];
         Tag: string;
         /** @description Values of your own, which come back with the batch or the log. No recipient and no provider sees them. Keys have 1 to 40 bytes, values at most 500. */
         NewMetadata: {
@@ -4585,62 +4707,6 @@ export interface components {
             timestamp: string;
             data: components["schemas"]["Notice"];
         };
-        /** @description Without a template, `from`, `subject`, and `html` or `text` are required. */
-        NewBatchForm: {
-            from?: string;
-            /** @description Mailboxes, separated by commas. */
-            reply_to?: string;
-            /**
-             * @description The object `headers` of a batch as JSON.
-             * @example {"List-Id": "<news.example.com>"}
-             */
-            headers?: string;
-            /** @description Words, separated by commas. */
-            tags?: string;
-            category?: string;
-            /**
-             * @description The object `metadata` of a batch as JSON.
-             * @example {"campaign": "autumn"}
-             */
-            metadata?: string;
-            /** @description A name, or a name and a version like `welcome@3`, instead of `subject`, `text` and `html`. */
-            template?: string;
-            /** @description Language of the template. */
-            language?: string;
-            /** @description true or false. */
-            track_opens?: string;
-            /** @description true or false. */
-            track_clicks?: string;
-            /** @description true or false. */
-            unsubscribe?: string;
-            subject?: string;
-            text?: string;
-            html?: string;
-            /** @description Another name for `html`. */
-            body?: string;
-            /** @description Mailboxes, separated by commas. The field may be repeated. */
-            to: string;
-            /** @description Mailboxes, separated by commas. */
-            cc?: string;
-            /** @description Mailboxes, separated by commas. */
-            bcc?: string;
-            /** @description Names, separated by commas. */
-            providers?: string;
-            /** @description urgent or bulk. */
-            lane?: string;
-            /** @description hold or resend. */
-            on_unknown?: string;
-            /** @description When the mail is sent, as in a batch. */
-            deliver_at?: string;
-            /** @description IANA name of a time zone, like `Europe/Vienna`. */
-            time_zone?: string;
-            /** @description The object `send_window` of a batch as JSON, or none. */
-            send_window?: string;
-            /** @description When the mail expires, as in a batch. */
-            expires_at?: string;
-            /** @description true or false. */
-            allow_duplicates?: string;
-        };
         /** @description The fields of a form, attachments, and files of recipients. */
         NewBatchParts: components["schemas"]["NewBatchForm"] & {
             /**
@@ -4666,19 +4732,6 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
-        /** @description One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is. */
-        Reschedule: {
-            /** @description When the mail is sent, as in a new batch: at most 365 days from now. */
-            deliver_at?: string;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string;
-            /** @description After this time nothing is handed over, as in a new batch. */
-            expires_at?: string;
-            /** @description When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time. */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
         /** @enum {string} */
         CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "user.add" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         /** @enum {string} */
@@ -4688,14 +4741,6 @@ export interface components {
         Category: string;
         /** @enum {string} */
         LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "stored_bytes" | "spool_bytes";
-        SetDefaults: {
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
-            time_zone?: string;
-            /** @description When mail may leave whose batch names no window. Default: at any time. */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
         BatchPost: {
             /** @enum {string} */
             type: "batch";
@@ -4755,104 +4800,6 @@ export interface components {
          * @enum {string}
          */
         UpdateState: "queued" | "delivered" | "failed" | "cancelled";
-        /**
-         * @description What is to become of a message. A record to cancel needs only `id` and `action`. The other fields are those of a batch
-         *     with one recipient. Without a template, `from`, `subject`, and `html` or `text` are required.
-         */
-        MessageChange: {
-            /** @description Yours: up to 255 bytes of text without control characters. It names one message of yours until its log is removed. */
-            id: string;
-            /**
-             * @default new
-             * @enum {string}
-             */
-            action: "new" | "update" | "cancel";
-            to?: components["schemas"]["Mailbox"];
-            /** @description Name of the recipient. */
-            name?: string | null;
-            /** @description Values of placeholders, as those of a recipient of a batch. */
-            vars?: {
-                [key: string]: unknown;
-            } | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            from?: components["schemas"]["Mailbox"];
-            /** @description A mailbox, or a list of at most 10. */
-            reply_to?: (string | null) | components["schemas"]["Mailbox"][];
-            /**
-             * @description Header fields of the message, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
-             *     the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
-             *     Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
-             *     servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
-            tags?: components["schemas"]["Tag"][] | null;
-            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
-            category?: string | null;
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
-            track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
-            track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
-            unsubscribe?: boolean | null;
-            /**
-             * @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-             *     version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
-             */
-            template?: (string | null) | {
-                name: string;
-                version?: number | "latest";
-            };
-            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
-            language?: string | null;
-            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
-            subject?: string;
-            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
-            text?: string | null;
-            /** @description HTML body. May contain placeholders. */
-            html?: string | null;
-            /** @description Another name for `html`. */
-            body?: string | null;
-            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
-            providers?: string[] | null;
-            lane?: components["schemas"]["Lane"];
-            on_unknown?: components["schemas"]["OnUnknown"];
-            /**
-             * @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
-             *     `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
-             *     shows twice the first is meant. Default: at once.
-             */
-            deliver_at?: string | null;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string | null;
-            /**
-             * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
-             *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
-             *     one; `none` lets the mail leave at any time.
-             */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /**
-             * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
-             *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
-             *     (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
-             */
-            expires_at?: string | null;
-        };
-        NewSendWindow: {
-            /** @description Like `09:00`. */
-            from: string;
-            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
-            to: string;
-            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
-            weekdays?: string[];
-            /** @description Default: the `time_zone` of the batch, or of the user. */
-            time_zone?: string;
-            /** @description Send nothing outside of the window. */
-            strict?: boolean;
-        };
         /** @enum {string} */
         HistoryRange: "hour" | "day" | "week" | "month";
     };
@@ -4929,26 +4876,6 @@ export interface components {
         Limit: number;
         /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
         Cursor: string;
-        /** @description Only recipients with this reason, like `mailbox_invalid`. */
-        Reason: string;
-        /** @description Only recipients that this provider was tried for. */
-        Provider: string;
-        /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
-        Result: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
-        /** @description `true`: only recipients that more than one provider was tried for. */
-        Rerouted: boolean;
-        /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
-        PossibleDuplicate: boolean;
-        /** @description `true`: only recipients that are known to have got the mail more than once. */
-        Doubled: boolean;
-        /** @description Only mail of batches with this tag. */
-        Tag: string;
-        /** @description Only mail that was accepted at this time or later. */
-        From: string;
-        /** @description Only mail that was accepted before this time. */
-        To: string;
-        /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
-        Everyone: boolean;
         /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
         EveryonesList: boolean;
         /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */

@@ -10,25 +10,6 @@ from typing_extensions import TypedDict
 PreviewWarningCode: TypeAlias = Literal['missing_variable', 'clipped', 'no_text', 'broken_link', 'link_from_variable', 'empty_subject', 'subject_like_reply', 'subject_like_spam']
 
 
-class NewCheck(TypedDict, closed=True):
-    """
-    What is recounted.
-    """
-
-    since: NotRequired[str]
-    user: NotRequired[str]
-    repair: NotRequired[bool]
-
-
-class NewReplay(TypedDict, closed=True):
-    """
-    Which webhook posts are read again.
-    """
-
-    since: NotRequired[str]
-    until: NotRequired[str]
-
-
 class Address(TypedDict, closed=True):
     email: str
     name: NotRequired[str]
@@ -265,6 +246,39 @@ Moment = TypedDict(
 )
 
 
+NewBatchForm = TypedDict(
+    'NewBatchForm',
+    {
+        'to': str,
+        'from': NotRequired[str],
+        'reply_to': NotRequired[str],
+        'subject': NotRequired[str],
+        'text': NotRequired[str],
+        'html': NotRequired[str],
+        'body': NotRequired[str],
+        'template': NotRequired[str],
+        'language': NotRequired[str],
+        'category': NotRequired[str],
+        'tags': NotRequired[str],
+        'headers': NotRequired[str],
+        'metadata': NotRequired[str],
+        'cc': NotRequired[str],
+        'bcc': NotRequired[str],
+        'providers': NotRequired[str],
+        'lane': NotRequired[str],
+        'on_unknown': NotRequired[str],
+        'deliver_at': NotRequired[str],
+        'expires_at': NotRequired[str],
+        'time_zone': NotRequired[str],
+        'send_window': NotRequired[str],
+        'allow_duplicates': NotRequired[str],
+        'track_opens': NotRequired[str],
+        'track_clicks': NotRequired[str],
+        'unsubscribe': NotRequired[str],
+    },
+)
+
+
 class NewBlock(TypedDict, closed=True):
     provider: NotRequired[str]
     user: NotRequired[str]
@@ -272,6 +286,12 @@ class NewBlock(TypedDict, closed=True):
     domain: NotRequired[str]
     fail: NotRequired[bool]
     why: NotRequired[str]
+
+
+class NewCheck(TypedDict, closed=True):
+    since: NotRequired[str]
+    user: NotRequired[str]
+    repair: NotRequired[bool]
 
 
 class NewErasure(TypedDict, closed=True):
@@ -298,6 +318,24 @@ class NewLimits(TypedDict, closed=True):
     stored_bytes: NotRequired[int]
     spool_bytes: NotRequired[int]
     why: NotRequired[str]
+
+
+class NewReplay(TypedDict, closed=True):
+    since: NotRequired[str]
+    until: NotRequired[str]
+
+
+NewSendWindow = TypedDict(
+    'NewSendWindow',
+    {
+        'from': str,
+        'to': str,
+        'weekdays': NotRequired[list[str]],
+        'time_zone': NotRequired[str],
+        'strict': NotRequired[bool],
+    },
+    closed=True,
+)
 
 
 class NewUser(TypedDict, closed=True):
@@ -582,62 +620,39 @@ Lane: TypeAlias = Literal['urgent', 'bulk']
 OnUnknown: TypeAlias = Literal['hold', 'resend']
 
 
-class Template1(TypedDict, closed=True):
-    """
-    The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-    version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
+ReplyTo: TypeAlias = str | list[Mailbox] | None
 
-    """
 
+class TemplateChoice1(TypedDict, closed=True):
     name: str
     version: NotRequired[int | Literal['latest']]
 
 
-class NewAttachment(TypedDict, closed=True):
-    filename: str
-    content_type: NotRequired[str | None]
-    content: str
-    content_id: NotRequired[str | None]
-    disposition: NotRequired[Literal['attachment', 'inline'] | None]
+TemplateChoice: TypeAlias = str | TemplateChoice1 | None
+
+
+NewHeaders: TypeAlias = dict[str, Any] | None
+
+
+Variable: TypeAlias = str | float | bool | list[Any] | dict[str, Any]
+
+
+FileContent: TypeAlias = str
+
+
+LocalTime: TypeAlias = str
+
+
+WindowOrNone: TypeAlias = NewSendWindow | Literal['none'] | None
+
+
+ChangeAction: TypeAlias = Literal['new', 'update', 'cancel']
 
 
 NewMetadata: TypeAlias = dict[str, Any] | None
 
 
 NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'queue.stalled', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed']
-
-
-NewBatchForm = TypedDict(
-    'NewBatchForm',
-    {
-        'from': NotRequired[str],
-        'reply_to': NotRequired[str],
-        'headers': NotRequired[str],
-        'tags': NotRequired[str],
-        'category': NotRequired[str],
-        'metadata': NotRequired[str],
-        'template': NotRequired[str],
-        'language': NotRequired[str],
-        'track_opens': NotRequired[str],
-        'track_clicks': NotRequired[str],
-        'unsubscribe': NotRequired[str],
-        'subject': NotRequired[str],
-        'text': NotRequired[str],
-        'html': NotRequired[str],
-        'body': NotRequired[str],
-        'to': str,
-        'cc': NotRequired[str],
-        'bcc': NotRequired[str],
-        'providers': NotRequired[str],
-        'lane': NotRequired[str],
-        'on_unknown': NotRequired[str],
-        'deliver_at': NotRequired[str],
-        'time_zone': NotRequired[str],
-        'send_window': NotRequired[str],
-        'expires_at': NotRequired[str],
-        'allow_duplicates': NotRequired[str],
-    },
-)
 
 
 class NewBatchParts(NewBatchForm):
@@ -692,19 +707,6 @@ UpdateEvent: TypeAlias = Literal['deferred', 'bounced', 'complained', 'unsubscri
 
 
 UpdateState: TypeAlias = Literal['queued', 'delivered', 'failed', 'cancelled']
-
-
-NewSendWindow = TypedDict(
-    'NewSendWindow',
-    {
-        'from': str,
-        'to': str,
-        'weekdays': NotRequired[list[str]],
-        'time_zone': NotRequired[str],
-        'strict': NotRequired[bool],
-    },
-    closed=True,
-)
 
 
 HistoryRange: TypeAlias = Literal['hour', 'day', 'week', 'month']
@@ -849,6 +851,41 @@ class Limits(TypedDict, closed=True):
     changed: NotRequired[bool]
 
 
+MessageChange = TypedDict(
+    'MessageChange',
+    {
+        'id': str,
+        'action': NotRequired[ChangeAction],
+        'to': NotRequired[Mailbox],
+        'name': NotRequired[str | None],
+        'vars': NotRequired[dict[str, Any] | None],
+        'from': NotRequired[Mailbox],
+        'reply_to': NotRequired[ReplyTo],
+        'subject': NotRequired[str | None],
+        'text': NotRequired[str | None],
+        'html': NotRequired[str | None],
+        'body': NotRequired[str | None],
+        'template': NotRequired[TemplateChoice],
+        'language': NotRequired[str | None],
+        'category': NotRequired[str | None],
+        'tags': NotRequired[list[Tag] | None],
+        'headers': NotRequired[NewHeaders],
+        'metadata': NotRequired[NewMetadata],
+        'providers': NotRequired[list[str] | None],
+        'lane': NotRequired[Lane],
+        'on_unknown': NotRequired[OnUnknown],
+        'deliver_at': NotRequired[str | None],
+        'expires_at': NotRequired[str | None],
+        'time_zone': NotRequired[str | None],
+        'send_window': NotRequired[WindowOrNone],
+        'track_opens': NotRequired[bool | None],
+        'track_clicks': NotRequired[bool | None],
+        'unsubscribe': NotRequired[bool | None],
+    },
+    closed=True,
+)
+
+
 class MessageVersion(TypedDict, closed=True):
     log: str
     batch: BatchId
@@ -856,6 +893,14 @@ class MessageVersion(TypedDict, closed=True):
     state: State
     reason: NotRequired[str]
     detail: NotRequired[str]
+
+
+class NewAttachment(TypedDict, closed=True):
+    filename: str
+    content_type: NotRequired[str | None]
+    content_id: NotRequired[str | None]
+    disposition: NotRequired[Literal['attachment', 'inline'] | None]
+    content: FileContent
 
 
 class NewSuppression(TypedDict, closed=True):
@@ -954,6 +999,18 @@ class QueueList(TypedDict, closed=True):
     queues: list[Queue]
 
 
+class RecipientFields(TypedDict, closed=True):
+    email: Mailbox
+    name: NotRequired[str | None]
+    vars: NotRequired[dict[str, Any] | None]
+    metadata: NotRequired[NewMetadata]
+    headers: NotRequired[NewHeaders]
+    deliver_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    time_zone: NotRequired[str | None]
+    send_window: NotRequired[WindowOrNone]
+
+
 class Rejected(TypedDict, closed=True):
     count: int
     first: NotRequired[list[Rejection]]
@@ -986,6 +1043,20 @@ class RequestPage(TypedDict, closed=True):
     key: str
     requests: list[Request]
     next_cursor: str
+
+
+class Reschedule(TypedDict, closed=True):
+    deliver_at: NotRequired[LocalTime]
+    expires_at: NotRequired[LocalTime]
+    send_window: NotRequired[WindowOrNone]
+    time_zone: NotRequired[str]
+    why: NotRequired[str]
+
+
+class SetDefaults(TypedDict, closed=True):
+    time_zone: NotRequired[str]
+    send_window: NotRequired[WindowOrNone]
+    why: NotRequired[str]
 
 
 Stats = TypedDict(
@@ -1070,19 +1141,7 @@ class WaitingMail(TypedDict, closed=True):
     oldest_batch: BatchId
 
 
-class Recipient1(TypedDict, closed=True):
-    email: Mailbox
-    name: NotRequired[str | None]
-    vars: NotRequired[dict[str, Any] | None]
-    metadata: NotRequired[NewMetadata]
-    headers: NotRequired[dict[str, Any] | None]
-    deliver_at: NotRequired[str | None]
-    time_zone: NotRequired[str | None]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    expires_at: NotRequired[str | None]
-
-
-Recipient: TypeAlias = Mailbox | Recipient1
+Recipient: TypeAlias = Mailbox | RecipientFields
 
 
 class AddedSuppression(TypedDict, closed=True):
@@ -1100,63 +1159,10 @@ class AddedSuppression(TypedDict, closed=True):
     expires_at: NotRequired[str]
 
 
-class Reschedule(TypedDict, closed=True):
-    """
-    One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is.
-    """
-
-    deliver_at: NotRequired[str]
-    time_zone: NotRequired[str]
-    expires_at: NotRequired[str]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    why: NotRequired[str]
-
-
-class SetDefaults(TypedDict, closed=True):
-    time_zone: NotRequired[str]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    why: NotRequired[str]
-
-
 ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 
 
 ChosenType: TypeAlias = UpdateType | NoticeType | Literal['all']
-
-
-MessageChange = TypedDict(
-    'MessageChange',
-    {
-        'id': str,
-        'action': NotRequired[Literal['new', 'update', 'cancel']],
-        'to': NotRequired[Mailbox],
-        'name': NotRequired[str | None],
-        'vars': NotRequired[dict[str, Any] | None],
-        'metadata': NotRequired[NewMetadata],
-        'from': NotRequired[Mailbox],
-        'reply_to': NotRequired[str | list[Mailbox] | None],
-        'headers': NotRequired[dict[str, Any] | None],
-        'tags': NotRequired[list[Tag] | None],
-        'category': NotRequired[str | None],
-        'track_opens': NotRequired[bool | None],
-        'track_clicks': NotRequired[bool | None],
-        'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template1 | None],
-        'language': NotRequired[str | None],
-        'subject': NotRequired[str],
-        'text': NotRequired[str | None],
-        'html': NotRequired[str | None],
-        'body': NotRequired[str | None],
-        'providers': NotRequired[list[str] | None],
-        'lane': NotRequired[Lane],
-        'on_unknown': NotRequired[OnUnknown],
-        'deliver_at': NotRequired[str | None],
-        'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
-        'expires_at': NotRequired[str | None],
-    },
-    closed=True,
-)
 
 
 class Accepted(TypedDict, closed=True):
@@ -1412,6 +1418,41 @@ class Message(TypedDict, closed=True):
     history: list[MessageVersion]
 
 
+NewBatch = TypedDict(
+    'NewBatch',
+    {
+        'from': NotRequired[Mailbox],
+        'reply_to': NotRequired[ReplyTo],
+        'subject': NotRequired[str | None],
+        'text': NotRequired[str | None],
+        'html': NotRequired[str | None],
+        'body': NotRequired[str | None],
+        'template': NotRequired[TemplateChoice],
+        'language': NotRequired[str | None],
+        'category': NotRequired[str | None],
+        'tags': NotRequired[list[Tag] | None],
+        'headers': NotRequired[NewHeaders],
+        'metadata': NotRequired[NewMetadata],
+        'cc': NotRequired[list[Mailbox] | None],
+        'bcc': NotRequired[list[Mailbox] | None],
+        'providers': NotRequired[list[str] | None],
+        'lane': NotRequired[Lane],
+        'on_unknown': NotRequired[OnUnknown],
+        'deliver_at': NotRequired[str | None],
+        'expires_at': NotRequired[str | None],
+        'time_zone': NotRequired[str | None],
+        'send_window': NotRequired[WindowOrNone],
+        'allow_duplicates': NotRequired[bool | None],
+        'track_opens': NotRequired[bool | None],
+        'track_clicks': NotRequired[bool | None],
+        'unsubscribe': NotRequired[bool | None],
+        'to': list[Recipient],
+        'attachments': NotRequired[list[NewAttachment] | None],
+    },
+    closed=True,
+)
+
+
 class NewPreview(TypedDict, closed=True):
     template: NotRequired[str]
     language: NotRequired[str]
@@ -1496,41 +1537,6 @@ class Waiting(TypedDict, closed=True):
     sent: int
     waits: list[WaitingMail]
     partial: NotRequired[bool]
-
-
-NewBatch = TypedDict(
-    'NewBatch',
-    {
-        'from': NotRequired[Mailbox],
-        'reply_to': NotRequired[str | list[Mailbox] | None],
-        'headers': NotRequired[dict[str, Any] | None],
-        'tags': NotRequired[list[Tag] | None],
-        'category': NotRequired[str | None],
-        'metadata': NotRequired[NewMetadata],
-        'attachments': NotRequired[list[NewAttachment] | None],
-        'track_opens': NotRequired[bool | None],
-        'track_clicks': NotRequired[bool | None],
-        'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template1 | None],
-        'language': NotRequired[str | None],
-        'subject': NotRequired[str],
-        'text': NotRequired[str | None],
-        'html': NotRequired[str | None],
-        'body': NotRequired[str | None],
-        'to': list[Recipient],
-        'cc': NotRequired[list[Mailbox] | None],
-        'bcc': NotRequired[list[Mailbox] | None],
-        'providers': NotRequired[list[str] | None],
-        'lane': NotRequired[Lane],
-        'on_unknown': NotRequired[OnUnknown],
-        'deliver_at': NotRequired[str | None],
-        'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
-        'expires_at': NotRequired[str | None],
-        'allow_duplicates': NotRequired[bool | None],
-    },
-    closed=True,
-)
 
 
 class NoticePost(TypedDict, closed=True):
