@@ -148,6 +148,9 @@ func (d *description) parameters(o *operation.Operation) {
 		if p.In == "path" {
 			required = " required: true,"
 		}
+		if p.Field.Type.Kind() == reflect.Slice {
+			required = " style: form, explode: false,"
+		}
 		d.line(8, "- {name: %s, in: %s,%s description: %s, schema: %s}", p.Name, p.In, required,
 			strconv.Quote(text), d.value(p.Field.Type, p.Field.Tag, true))
 	}
@@ -201,9 +204,15 @@ func (d *description) responses(o *operation.Operation) {
 	}
 	d.line(10, "description: %s", returns)
 	d.line(10, "headers: {%s}", strings.Join(headers, ", "))
-	switch {
-	case o.Out != nil:
-		d.line(10, "content: {application/json: {schema: %s}}", d.schema(o.Out, false))
+	var content []string
+	if o.Out != nil && o.Out.Kind() == reflect.Struct {
+		content = append(content, "application/json: {schema: "+d.schema(o.Out, false)+"}")
+	}
+	if o.Media != "" {
+		content = append(content, o.Media+": {schema: {type: string}}")
+	}
+	if len(content) > 0 {
+		d.line(10, "content: {%s}", strings.Join(content, ", "))
 	}
 	all := slices.Concat(statuses, o.Errors)
 	if o.HasBody() {
@@ -246,9 +255,8 @@ func withErrors(base []byte) []byte {
 // answers are the types of answers and posts that no operation has.
 var answers = []reflect.Type{
 	reflect.TypeFor[client.Accepted](), reflect.TypeFor[client.ChangeResult](), reflect.TypeFor[client.Error](),
-	reflect.TypeFor[client.Event](), reflect.TypeFor[client.NoticePage](), reflect.TypeFor[client.Plan](),
-	reflect.TypeFor[client.Readiness](), reflect.TypeFor[client.RejectedPage](), reflect.TypeFor[client.SuppressionImport](),
-	reflect.TypeFor[client.UpdateCounts](), reflect.TypeFor[client.UpdatePage](),
+	reflect.TypeFor[client.Event](), reflect.TypeFor[client.Plan](),
+	reflect.TypeFor[client.Readiness](), reflect.TypeFor[client.SuppressionImport](),
 }
 
 // names are the names of schemas that differ from those of their types, by whether they are of requests.

@@ -15,7 +15,6 @@ import (
 var requests = []reflect.Type{
 	reflect.TypeFor[NewBatch](), reflect.TypeFor[MessageChange](), reflect.TypeFor[intake.Recipient](),
 	reflect.TypeFor[client.SendWindow](), reflect.TypeFor[client.Reschedule](), reflect.TypeFor[client.SetDefaults](),
-	reflect.TypeFor[client.NewCheck](), reflect.TypeFor[client.NewReplay](),
 }
 
 // NewBatch is the body of POST /v1/batches.

@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -71,6 +72,10 @@ type (
 		span
 		operation.Page
 	}
+	batchPart struct {
+		operation.ByID
+		operation.Page
+	}
 	batchLogsQuery struct {
 		operation.ByID
 		// Only logs in this state.
@@ -120,6 +125,21 @@ func Operations(s *Reader) []operation.Operation {
 			v.Lines = append([]backlog.Line{}, v.Lines...) // an empty list is not null
 			return v, err
 		})),
+		operation.Declared[batchPart, client.RejectedPage](operation.Operation{
+			Name: "listRejected", Route: "GET /v1/batches/{id}/rejected", Tag: tagBatches, Scope: models.ScopeRead,
+			Title: "List the recipients that were left out of a batch", Returns: "A page of rejected recipients.",
+			Errors: []int{http.StatusConflict}, Media: "text/csv", ByHand: true,
+			Text: "Those with mistakes that a request with `mode=permissive` had, in its order; each with its " +
+				"first mistake. With `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The " +
+				"list is removed with the content of the batch (`content_removed`).",
+		}),
+		operation.Declared[operation.ByID, string](operation.Operation{
+			Name: "exportRejected", Route: "GET /v1/batches/{id}/rejected.csv", Tag: tagBatches, Scope: models.ScopeRead,
+			Title: "Export the recipients that were left out of a batch", Returns: "The list.",
+			Errors: []int{http.StatusConflict}, Media: "text/csv", ByHand: true,
+			Text: "All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If " +
+				"they cannot be read to their end, the connection is closed before the end of the answer.",
+		}),
 		operation.As[client.BatchPage](operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "List your batches", Returns: "A page of batches.", ByHand: true,

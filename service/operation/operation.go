@@ -48,6 +48,7 @@ type Operation struct {
 	Returns string       // what the body of the answer is
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
+	Media   string       // of an answer that is a text, or that may be lines instead of JSON
 	ByHand  bool         // the call of the Go client is written by hand
 	MaxBody int64        // in bytes; default 64 KiB
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.

@@ -70,49 +70,6 @@ export interface paths {
         patch: operations["rescheduleBatch"];
         trace?: never;
     };
-    "/v1/batches/{id}/rejected": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the recipients that were left out of a batch
-         * @description Those with mistakes that a request with `mode=permissive` had, in its order; each with its first mistake. With
-         *     `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The list is removed with the content of the
-         *     batch (`content_removed`). Needs the scope `read`.
-         */
-        get: operations["listRejected"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/rejected.csv": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Export the recipients that were left out of a batch
-         * @description All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If they cannot be read to their
-         *     end, the connection is closed before the end of the answer. Needs the scope `read`.
-         */
-        get: operations["exportRejected"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/messages": {
         parameters: {
             query?: never;
@@ -143,88 +100,6 @@ export interface paths {
          *     Needs the scope `send`.
          */
         put: operations["putMessages"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/updates": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read what changed
-         * @description Every change of the state, the reason or the provider of a log is an update, in one order that never changes. Call it
-         *     again with `next_cursor`, which is there even if there is nothing new: each update comes exactly once, also after a
-         *     broken connection. The updates of a log have the numbers 1, 2, 3, … without a hole. Changes of a log that follow each
-         *     other within about a second may be one update.
-         *
-         *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints,
-         *     unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is reported once for a log and provider, however often it was
-         *     reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on
-         *     what you ask for.
-         *
-         *     With `wait` the answer comes as soon as there is an update. A page that is empty, or has fewer updates than `limit`,
-         *     is not the end while `more` is true: the server has read a part of the feed that has none that you want.
-         *
-         *     `from` and `to` select by `at`: ranges that touch have each update in one of them. Until `complete_until` nothing is
-         *     missing any more. Updates are kept for 30 days by default.
-         *
-         *     With `Accept: application/x-ndjson` each line is an update, up to 100,000 of them, and the last line has
-         *     `next_cursor`, `more` and `complete_until`. If the updates cannot be read, the connection is closed before it.
-         *     Needs the scope `read`.
-         */
-        get: operations["listUpdates"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/updates/counts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Count what changed
-         * @description Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call counts a part of the feed: while
-         *     `more` is true, call it again with `next_cursor` and add what it counts. Needs the scope `read`.
-         */
-        get: operations["countUpdates"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/notices": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read what happened to the installation
-         * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and
-         *     limits of users that are nearly used up. Each is reported once, with a number. With `events=suppression.added` additions to everyone's
-         *     suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in
-         *     `GET /v1/updates`. Needs the scope `operate`.
-         */
-        get: operations["listNotices"];
-        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -296,55 +171,6 @@ export interface paths {
         get: operations["exportSuppressions"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/check": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the newest recount
-         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
-         */
-        get: operations["getCheck"];
-        put?: never;
-        /**
-         * Recount sums and compare them with what is shown
-         * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step:
-         *     `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks
-         *     off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409
-         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
-         */
-        post: operations["runCheck"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/replay": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Read webhook posts again
-         * @description Reads the posts of the inbox again with the parsers of this version. Results that differ replace those from before. The
-         *     answer is NDJSON like that of a check: `progress`, and `done` or `error` in the last line. The answer is 409
-         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
-         */
-        post: operations["runReplay"];
         delete?: never;
         options?: never;
         head?: never;
@@ -492,6 +318,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/rejected": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the recipients that were left out of a batch
+         * @description Those with mistakes that a request with `mode=permissive` had, in its order; each with its first mistake. With `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The list is removed with the content of the batch (`content_removed`). Needs the scope `read`.
+         */
+        get: operations["listRejected"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/rejected.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export the recipients that were left out of a batch
+         * @description All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If they cannot be read to their end, the connection is closed before the end of the answer. Needs the scope `read`.
+         */
+        get: operations["exportRejected"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batches/{id}/release": {
         parameters: {
             query?: never;
@@ -631,6 +497,30 @@ export interface paths {
          * @description If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed. Needs the scope `operate`.
          */
         delete: operations["removeBlock"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the newest recount
+         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
+         */
+        get: operations["getCheck"];
+        put?: never;
+        /**
+         * Recount sums and compare them with what is shown
+         * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step: `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409 (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runCheck"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -994,6 +884,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/notices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what happened to the installation
+         * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are nearly used up. Each is reported once, with a number. With `events=suppression.added` additions to everyone's suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in `GET /v1/updates`. Needs the scope `operate`.
+         */
+        get: operations["listNotices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/parked": {
         parameters: {
             query?: never;
@@ -1276,6 +1186,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read webhook posts again
+         * @description Reads the posts of the inbox again with the parsers of this version. Results that differ replace those from before. The answer is NDJSON like that of a check: `progress`, and `done` or `error` in the last line. The answer is 409 (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runReplay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/requests": {
         parameters: {
             query?: never;
@@ -1504,6 +1434,54 @@ export interface paths {
          * @description With the post that it came in. Needs the scope `operate`.
          */
         get: operations["getUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/updates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what changed
+         * @description Every change of the state, the reason or the provider of a log is an update, in one order that never changes. Call it again with `next_cursor`, which is there even if there is nothing new: each update comes exactly once, also after a broken connection. The updates of a log have the numbers 1, 2, 3, … without a hole. Changes of a log that follow each other within about a second may be one update.
+         *
+         *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints, unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is reported once for a log and provider, however often it was reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on what you ask for.
+         *
+         *     With `wait` the answer comes as soon as there is an update. A page that is empty, or has fewer updates than `limit`, is not the end while `more` is true: the server has read a part of the feed that has none that you want.
+         *
+         *     `from` and `to` select by `at`: ranges that touch have each update in one of them. Until `complete_until` nothing is missing any more. Updates are kept for 30 days by default.
+         *
+         *     With `Accept: application/x-ndjson` each line is an update, up to 100,000 of them, and the last line has `next_cursor`, `more` and `complete_until`. If the updates cannot be read, the connection is closed before it. Needs the scope `read`.
+         */
+        get: operations["listUpdates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/updates/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count what changed
+         * @description Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call counts a part of the feed: while `more` is true, call it again with `next_cursor` and add what it counts. Needs the scope `read`.
+         */
+        get: operations["countUpdates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -4872,10 +4850,6 @@ export interface components {
         WebhookSignature: string;
         /** @description ID. For users also the name; for providers the name. */
         Id: string;
-        /** @description Items per page. */
-        Limit: number;
-        /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-        Cursor: string;
         /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
         EveryonesList: boolean;
         /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
@@ -5100,76 +5074,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listRejected: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of rejected recipients. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RejectedPage"];
-                    "text/csv": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    exportRejected: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The list. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     putMessages: {
         parameters: {
             query?: {
@@ -5213,150 +5117,6 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listUpdates: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest update that is kept is the first. */
-                cursor?: string;
-                /** @description Only updates with this `at` or a later one. */
-                from?: string;
-                /** @description Only updates with an `at` before this time. */
-                to?: string;
-                /** @description How long to wait if there is no update, at most 1m. A request that waits does not count as one of those that you make at once. */
-                wait?: string;
-                /** @description Only updates of this batch. */
-                batch?: string;
-                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
-                tag?: string;
-                /** @description Only updates to this state. */
-                state?: components["schemas"]["UpdateState"];
-                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
-                events?: components["schemas"]["ChosenUpdate"][];
-                /** @description The number of updates; up to 100,000 of NDJSON, where it is also the default. */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The updates. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UpdatePage"];
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    countUpdates: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest update that is kept is the first. */
-                cursor?: string;
-                /** @description Only updates with this `at` or a later one. */
-                from?: string;
-                /** @description Only updates with an `at` before this time. */
-                to?: string;
-                /** @description Only updates of this batch. */
-                batch?: string;
-                /** @description Only updates of batches with this tag. */
-                tag?: string;
-                /** @description Only updates to this state. */
-                state?: components["schemas"]["UpdateState"];
-                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
-                events?: components["schemas"]["ChosenUpdate"][];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The counts. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "counts": {
-                     *         "log.delivered": 9899,
-                     *         "log.failed": 101
-                     *       },
-                     *       "next_cursor": "AQAAAAAAAAABAAAAAAAGSf9Wb5w6hcMyb7Mo",
-                     *       "more": false,
-                     *       "complete_until": "2026-01-31T12:00:02.123457Z"
-                     *     }
-                     */
-                    "application/json": components["schemas"]["UpdateCounts"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listNotices: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest notice that is kept is the first. */
-                cursor?: string;
-                /** @description Only notices with this `at` or a later one. */
-                from?: string;
-                /** @description Only notices with an `at` before this time. */
-                to?: string;
-                /** @description How long to wait if there is no notice, at most 1m. */
-                wait?: string;
-                /** @description Only notices of these types, separated by commas. Default: all but `suppression.added`. */
-                events?: components["schemas"]["NoticeType"][];
-                /** @description The number of notices; up to 100,000 of NDJSON, where it is also the default. */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The notices. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["NoticePage"];
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -5498,106 +5258,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The result of the recount. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Check"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    runCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewCheck"];
-            };
-        };
-        responses: {
-            /** @description The steps of the check. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    runReplay: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewReplay"];
-            };
-        };
-        responses: {
-            /** @description The steps of the replay. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -5835,6 +5495,76 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listRejected: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of rejected recipients. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RejectedPage"];
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    exportRejected: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -6190,6 +5920,70 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result of the recount. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Check"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewCheck"];
+            };
+        };
+        responses: {
+            /** @description The steps of the check. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
@@ -7017,6 +6811,48 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listNotices: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description How long to wait if there is none, at most 1m. A request that waits does not count as one of those that you make at once. */
+                wait?: string;
+                /** @description How many; up to 100,000 of NDJSON, where it is also the default. */
+                limit?: number;
+                /** @description Only notices of these types, separated by commas. Default: all but `suppression.added`. */
+                events?: components["schemas"]["NoticeType"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The notices. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NoticePage"];
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listParked: {
         parameters: {
             query?: {
@@ -7565,6 +7401,42 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runReplay: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewReplay"];
+            };
+        };
+        responses: {
+            /** @description The steps of the replay. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -8185,6 +8057,97 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUpdates: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description Only updates of this batch. */
+                batch?: string;
+                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
+                tag?: string;
+                /** @description Only updates to this state. */
+                state?: components["schemas"]["UpdateState"];
+                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
+                events?: components["schemas"]["ChosenUpdate"][];
+                /** @description How long to wait if there is none, at most 1m. A request that waits does not count as one of those that you make at once. */
+                wait?: string;
+                /** @description How many; up to 100,000 of NDJSON, where it is also the default. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The updates. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpdatePage"];
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    countUpdates: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description Only updates of this batch. */
+                batch?: string;
+                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
+                tag?: string;
+                /** @description Only updates to this state. */
+                state?: components["schemas"]["UpdateState"];
+                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
+                events?: components["schemas"]["ChosenUpdate"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpdateCounts"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
