@@ -361,12 +361,6 @@ func writeRecipients(to io.Writer, head []byte, recipients iter.Seq[Recipient]) 
 	return w.Flush()
 }
 
-// Batch returns one batch.
-func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (Batch, error) {
-	var out Batch
-	return out, c.get(ctx, route("batches", id), nil, &out, options)
-}
-
 // BatchOptions choose batches. The zero value chooses all of the caller.
 type BatchOptions struct {
 	// State is scheduled, queued, sending, sent, done, stopped or cancelled. Those that are scheduled have mail whose

@@ -140,12 +140,6 @@ type FindOptions struct {
 	Everyone bool
 }
 
-// Log returns the whole story of one recipient.
-func (c *Client) Log(ctx context.Context, id string, options ...CallOption) (Log, error) {
-	var out Log
-	return out, c.get(ctx, route("logs", id), nil, &out, options)
-}
-
 // Logs returns the logs of a batch, in the order of its recipients.
 func (c *Client) Logs(ctx context.Context, batchID string, o LogOptions) iter.Seq2[Log, error] {
 	l := listing{path: route("batches", batchID, "logs"), name: "logs", query: o.query()}

@@ -127,9 +127,3 @@ type MessageVersion struct {
 	Reason string    `json:"reason,omitempty"`
 	Detail string    `json:"detail,omitempty"` // For people. It may change.
 }
-
-// Message returns the message with an id of yours.
-func (c *Client) Message(ctx context.Context, id string, options ...CallOption) (Message, error) {
-	var out Message
-	return out, c.get(ctx, route("messages", id), nil, &out, options)
-}

@@ -128,7 +128,7 @@ func Operations(s *Reader) []operation.Operation {
 		operation.Declared[batchPart, client.RejectedPage](operation.Operation{
 			Name: "listRejected", Route: "GET /v1/batches/{id}/rejected", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "List the recipients that were left out of a batch", Returns: "A page of rejected recipients.",
-			Errors: []int{http.StatusConflict}, Media: "text/csv", ByHand: true,
+			Errors: []int{http.StatusConflict}, Media: "text/csv", Call: operation.ByHand,
 			Text: "Those with mistakes that a request with `mode=permissive` had, in its order; each with its " +
 				"first mistake. With `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The " +
 				"list is removed with the content of the batch (`content_removed`).",
@@ -136,13 +136,13 @@ func Operations(s *Reader) []operation.Operation {
 		operation.Declared[operation.ByID, string](operation.Operation{
 			Name: "exportRejected", Route: "GET /v1/batches/{id}/rejected.csv", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Export the recipients that were left out of a batch", Returns: "The list.",
-			Errors: []int{http.StatusConflict}, Media: "text/csv", ByHand: true,
+			Errors: []int{http.StatusConflict}, Media: "text/csv", Call: operation.ByHand,
 			Text: "All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If " +
 				"they cannot be read to their end, the connection is closed before the end of the answer.",
 		}),
 		operation.As[client.BatchPage](operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "List your batches", Returns: "A page of batches.", ByHand: true,
+			Title: "List your batches", Returns: "A page of batches.", Call: operation.ByHand,
 			Text: "Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is " +
 				"selected if for each of the properties of recipients it has a recipient with that property. A page may be short " +
 				"or empty and still have a next cursor.",
@@ -153,21 +153,21 @@ func Operations(s *Reader) []operation.Operation {
 		})),
 		operation.As[client.Batch](operation.Reading(operation.Operation{
 			Name: "getBatch", Route: "GET /v1/batches/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a batch with its counts", Returns: "The batch.", ByHand: true,
+			Title: "Get a batch with its counts", Returns: "The batch.", Call: "Batch",
 			Text: "With the scope `operate` you can get the batches of other users, too.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (BatchView, error) {
 			return s.Batch(ctx, who, in.ID)
 		})),
 		operation.As[client.LogPage](operation.Reading(operation.Operation{
 			Name: "listLogs", Route: "GET /v1/batches/{id}/logs", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "List the logs of a batch", Returns: "A page of logs.", ByHand: true,
+			Title: "List the logs of a batch", Returns: "A page of logs.", Call: operation.ByHand,
 			Text: "In the order of its recipients. A page may be short or empty and still have a next cursor.",
 		}, func(ctx context.Context, who caller.Caller, in *batchLogsQuery) (LogPage, error) {
 			return s.Logs(ctx, who, in.ID, in.filter(in.State), in.Page)
 		})),
 		operation.As[client.FoundLogPage](operation.Reading(operation.Operation{
 			Name: "searchLogs", Route: "GET /v1/logs", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Find your logs in all batches", Returns: "A page of logs.", ByHand: true,
+			Title: "Find your logs in all batches", Returns: "A page of logs.", Call: operation.ByHand,
 			Text: "Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its " +
 				"address is removed; by what happened to it, a second or so later. A page may be short or empty and still have a " +
 				"next cursor.",
@@ -178,14 +178,14 @@ func Operations(s *Reader) []operation.Operation {
 		})),
 		operation.As[client.Log](operation.Reading(operation.Operation{
 			Name: "getLog", Route: "GET /v1/logs/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a log with its timeline", Returns: "The log.", ByHand: true,
+			Title: "Get a log with its timeline", Returns: "The log.", Call: "Log",
 			Text: "The log says what happened to one recipient, and why.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (LogStory, error) {
 			return s.Log(ctx, who, in.ID)
 		})),
 		operation.As[client.Message](operation.Reading(operation.Operation{
 			Name: "getMessage", Route: "GET /v1/messages/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a message by your own id", Returns: "The message.", ByHand: true,
+			Title: "Get a message by your own id", Returns: "The message.", Call: "Message",
 			Text: "The log of the message as it is now, and its history. `id` is your id of the message, escaped.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (MessageView, error) {
 			return s.Message(ctx, who, in.ID)

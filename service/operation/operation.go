@@ -38,7 +38,7 @@ import (
 
 // Operation is a call of the API.
 type Operation struct {
-	Name    string       // in OpenAPI and, with a capital letter, in the Go client
+	Name    string       // in OpenAPI
 	Route   string       // method and path, like "POST /v1/endpoints/{id}"
 	Tag     string       // the group of calls
 	Title   string       // what it does, in a few words
@@ -49,7 +49,7 @@ type Operation struct {
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
 	Media   string       // of an answer that is a text, or that may be lines instead of JSON
-	ByHand  bool         // the call of the Go client is written by hand
+	Call    string       // name of the method of the Go client; default: Name with a capital letter
 	MaxBody int64        // in bytes; default 64 KiB
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
@@ -61,6 +61,9 @@ type Operation struct {
 	params  []Parameter
 	run     func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
 }
+
+// ByHand is the Call of an operation whose method is written by hand.
+const ByHand = "-"
 
 // Nothing is the answer of a call that has no body.
 type Nothing struct{}

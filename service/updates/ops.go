@@ -60,7 +60,7 @@ func Operations() []operation.Operation {
 	return []operation.Operation{
 		operation.Declared[updatesQuery, client.UpdatePage](operation.Operation{
 			Name: "listUpdates", Route: "GET /v1/updates", Tag: "batches", Scope: models.ScopeRead, Errors: gone,
-			Title: "Read what changed", Returns: "The updates.", Media: "application/x-ndjson", ByHand: true,
+			Title: "Read what changed", Returns: "The updates.", Media: "application/x-ndjson", Call: operation.ByHand,
 			Text: "Every change of the state, the reason or the provider of a log is an update, in one order " +
 				"that never changes. Call it again with `next_cursor`, which is there even if there is nothing " +
 				"new: each update comes exactly once, also after a broken connection. The updates of a log have " +
@@ -82,14 +82,14 @@ func Operations() []operation.Operation {
 		}),
 		operation.Declared[selection, client.UpdateCounts](operation.Operation{
 			Name: "countUpdates", Route: "GET /v1/updates/counts", Tag: "batches", Scope: models.ScopeRead, Errors: gone,
-			Title: "Count what changed", Returns: "The counts.", ByHand: true,
+			Title: "Count what changed", Returns: "The counts.", Call: operation.ByHand,
 			Text: "Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call " +
 				"counts a part of the feed: while `more` is true, call it again with `next_cursor` and add what it " +
 				"counts.",
 		}),
 		operation.Declared[noticesQuery, client.NoticePage](operation.Operation{
 			Name: "listNotices", Route: "GET /v1/notices", Tag: operation.TagControl, Scope: models.ScopeOperate, Errors: gone,
-			Title: "Read what happened to the installation", Returns: "The notices.", Media: "application/x-ndjson", ByHand: true,
+			Title: "Read what happened to the installation", Returns: "The notices.", Media: "application/x-ndjson", Call: operation.ByHand,
 			Text: "What operators want to hear of: providers that are suspended and recover, outages, sums that " +
 				"differ, unknown outcomes, and limits of users that are nearly used up. Each is reported once, with " +
 				"a number. With `events=suppression.added` additions to everyone's suppression list, too, at least " +
