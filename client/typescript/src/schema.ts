@@ -62,10 +62,10 @@ export interface paths {
         head?: never;
         /**
          * Change the times of a batch
-         * @description One of `deliver_at`, `expires_at` and `send_window` is needed. Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
+         * @description Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
          *     the first time. After the answer nothing leaves before the new time. A batch whose `deliver_at` is moved, but not its
          *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once.
-         *     Recipients who have times of their own keep them. Needs the scope `send`, or `operate` for the batches of other users.
+         *     Recipients who have times of their own keep them. One of `deliver_at`, `expires_at` and `send_window` is needed. Needs the scope `send`, or `operate` for the batches of other users.
          */
         patch: operations["rescheduleBatch"];
         trace?: never;
@@ -81,8 +81,9 @@ export interface paths {
         /**
          * Create, change and cancel messages by your own ids
          * @description Each record says that a message is `new`, is to be changed (`update`), or is not to be sent (`cancel`). You choose its
-         *     `id`. A record to cancel needs only `id` and `action`. The other fields are those of a batch with one recipient. The request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and
-         *     options share batches, so that many records are few calls.
+         *     `id`. A record to cancel needs only `id` and `action`. The other fields are those of a batch with one recipient. The
+         *     request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and options
+         *     share batches, so that many records are few calls.
          *
          *     **Repeats**: the same request again changes nothing. After an error or a broken connection repeat it: what was not carried
          *     out is, and nothing is sent twice.
@@ -4705,10 +4706,6 @@ export interface components {
             columns?: string;
             /** @description A part for each attachment, with its file name and its Content-Type. A part with a Content-ID is an inline image. */
             attachments?: string[];
-        };
-        Why: {
-            /** @description Reason for the audit trail. */
-            why?: string;
         };
         /** @enum {string} */
         CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "user.add" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";

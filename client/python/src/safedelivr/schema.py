@@ -665,10 +665,6 @@ class NewBatchParts(NewBatchForm):
     attachments: NotRequired[list[bytes]]
 
 
-class Why(TypedDict, closed=True):
-    why: NotRequired[str]
-
-
 CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.try', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.defaults', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'user.add', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
