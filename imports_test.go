@@ -73,7 +73,7 @@ var allowed = map[string][]string{
 		"service/idempotency", "service/operation", "service/problem"},
 	"service/requestlog": {"models", "models/codec", "service/background"},
 	"service/table":      {"models"},
-	"service/updates":    {"models", "models/feed", "service/problem"},
+	"service/updates":    {"client", "models", "models/feed", "service/operation", "service/problem"},
 	"service/walk":       {"models"},
 	"service/backlog":    {"models", "service/walk"},
 	"service/quota":      {"models", "models/telemetry"},

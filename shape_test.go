@@ -23,9 +23,9 @@ var shape = map[string]int{
 	"methods of main.cli":             27,
 	"methods of the store's contract": 86,
 	"exported names of models":        439,
-	"exported names of service":       31,
+	"exported names of service":       30,
 	longFunctions:                     20,
-	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
+	"thousands of lines, at most":     130, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
 const longFunctions = "functions of more than 60 lines"

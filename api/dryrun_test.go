@@ -123,12 +123,12 @@ func TestDryRunCost(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
 	f.serve(Config{})
-	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.002, Most: 0.008,
+	require.Equal(t, &client.Cost{Currency: "EUR", Least: 0.002, Most: 0.008,
 		Providers: map[string]float64{"sg": 0.001, "mg": 0.004}}, f.plan(`{`+to+`}`).Cost)
-	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.008, Most: 0.008,
+	require.Equal(t, &client.Cost{Currency: "EUR", Least: 0.008, Most: 0.008,
 		Providers: map[string]float64{"mg": 0.008}}, f.plan(`{"providers": ["mg"], `+to+`}`).Cost)
 	attached := `"attachments": [{"filename": "a.txt", "content": "YQ=="}]`
-	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.002, Most: 0.002,
+	require.Equal(t, &client.Cost{Currency: "EUR", Least: 0.002, Most: 0.002,
 		Providers: map[string]float64{"sg": 0.002}}, f.plan(`{`+attached+`, `+to+`}`).Cost)
 	added := f.do(http.MethodPost, "/v1/suppressions", "application/json",
 		strings.NewReader(`{"email": "c@one.test", "reason": "complaint"}`))

@@ -13,23 +13,17 @@ import (
 )
 
 // flags are the parameters that are true or false.
-var flags = map[string]bool{"dry_run": true, "everyone": true, "rerouted": true, "possible_duplicate": true, "doubled": true}
+var flags = map[string]bool{"dry_run": true, "everyone": true}
 
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
 var parameters = map[string][]string{
-	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
-
 	"POST /v1/batches":      {"dry_run", "mode"},
 	"PUT /v1/messages":      {"dry_run", "mode"},
 	"PATCH /v1/batches/:id": {"dry_run"},
 
 	"POST /v1/suppressions/import": {"everyone"},
 	"GET /v1/suppressions/export":  {"everyone"},
-
-	"GET /v1/notices":        {"cursor", "from", "to", "wait", "events", "limit"},
-	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
-	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},
 }
 
 // checkQuery refuses a query that cannot be decoded, and parameters that are repeated or

@@ -125,23 +125,12 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	send.POST("/batches", s.createBatch)
 	send.PUT("/messages", s.putMessages)
 	send.POST("/suppressions/import", s.importSuppressions)
-
-	read := v1.Group("", s.needs(models.ScopeRead))
-	read.GET("/batches/:id/rejected", s.listRejected)
-	read.GET("/batches/:id/rejected.csv", s.exportRejected)
-	read.GET("/suppressions/export", s.exportSuppressions)
-	read.GET("/updates", s.listUpdates)
-	read.GET("/updates/counts", s.countUpdates)
+	v1.GET("/suppressions/export", s.needs(models.ScopeRead), s.exportSuppressions)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)
 
 	v1.PUT("/users/:id/defaults", s.setDefaults)
-
-	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.GET("/notices", s.listNotices)
-	operate.POST("/check", s.runCheck)
-	operate.POST("/replay", s.runReplay)
 }
 
 // ServeHTTP implements http.Handler.

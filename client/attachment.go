@@ -10,16 +10,13 @@ import (
 
 // SendWindow is when mail leaves: while a clock in a time zone shows a time from From and before To, on some days.
 type SendWindow struct {
-	// From and To are times like 09:00, up to 24:00. If To is not later than From, the window ends on the day after.
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Weekdays are the days on which the window begins, monday to sunday. The default is every day.
-	Weekdays []string `json:"weekdays,omitempty"`
-	// TimeZone is an IANA name, like Europe/Vienna. The default is that of the batch.
-	TimeZone string `json:"time_zone,omitempty"`
-	// Strict lets nothing leave outside of the window, even if the mail expires. By default mail leaves a little
-	// earlier or later in the last day before it expires, and at any time in the last hour.
-	Strict bool `json:"strict,omitempty"`
+	From string `json:"from" required:"true"` // Like `09:00`.
+	// Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after.
+	To string `json:"to" required:"true"`
+	// Days on which the window begins: `monday` to `sunday`. Default: every day.
+	Weekdays []string `json:"weekdays,omitempty" max:"7"`
+	TimeZone string   `json:"time_zone"`        // Default: the `time_zone` of the batch, or of the user.
+	Strict   bool     `json:"strict,omitempty"` // Send nothing outside of the window.
 }
 
 // AnyTime returns the window that lets mail leave at any time, although the user has a window.

@@ -91,9 +91,9 @@ type NewBatch struct {
 type AttachmentInfo struct {
 	Filename    string `json:"filename"`
 	ContentType string `json:"content_type"`
-	ContentID   string `json:"content_id,omitempty"`
-	Size        int64  `json:"size"`   // bytes
-	SHA256      string `json:"sha256"` // of the bytes, in hex
+	ContentID   string `json:"content_id,omitempty"` // Of an inline image.
+	Size        int64  `json:"size"`                 // Bytes.
+	SHA256      string `json:"sha256"`               // SHA-256 of the bytes, in hex.
 }
 
 // Recipient is whom a mail goes to.
@@ -118,30 +118,28 @@ type Recipient struct {
 
 // OwnTimes counts the recipients of a batch who have times of their own.
 type OwnTimes struct {
-	Recipients int `json:"recipients"`
-	// First and Last are when the first and the last recipient of the batch, with or without own times, may leave.
+	Recipients int `json:"recipients"` // Recipients with times of their own.
+	// When the first recipient of the batch, with or without own times, may leave.
 	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
+	Last  time.Time `json:"last"` // When the last one may leave.
 }
 
 // Accepted is a batch that is stored and will be sent.
 type Accepted struct {
-	ID         string     `json:"id"`
+	ID         string     `json:"id" schema:"BatchId"`
 	State      BatchState `json:"state"`
 	Recipients int        `json:"recipients"`
-	// Duplicates counts the repeated addresses that were dropped.
-	Duplicates int `json:"duplicates"`
-	// Suppressed counts the recipients on a suppression list, whose logs have failed.
-	Suppressed int `json:"suppressed"`
-	// Rejected lists the recipients that were left out; nil without [Permissive].
-	Rejected *Rejected `json:"rejected,omitempty"`
-	Lane     Lane      `json:"lane"`
-	// LaneLimit is the limit that made the batch bulk although it would be urgent; empty: none did.
-	LaneLimit string    `json:"lane_limit,omitempty"`
+	Duplicates int        `json:"duplicates"`         // Dropped repetitions of addresses.
+	Suppressed int        `json:"suppressed"`         // Recipients on a suppression list. Their logs have failed.
+	Rejected   *Rejected  `json:"rejected,omitempty"` // Recipients that were left out. Absent without `mode=permissive`.
+	Lane       Lane       `json:"lane"`
+	// The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same
+	// hour.
+	LaneLimit string    `json:"lane_limit,omitempty" schema:"LimitName"`
 	Created   time.Time `json:"created_at"`
-	DeliverAt time.Time `json:"deliver_at,omitzero"` // zero: at once
-	ExpiresAt time.Time `json:"expires_at"`
-	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // nil: no recipient has times of their own
+	DeliverAt time.Time `json:"deliver_at,omitzero"` // When it is sent. Absent: at once.
+	ExpiresAt time.Time `json:"expires_at"`          // After this time nothing is handed over to a provider.
+	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // Of a batch with recipients who have times of their own.
 }
 
 // BatchState says how far a batch is.
@@ -160,73 +158,69 @@ const (
 
 // Batch is a batch with its counts.
 type Batch struct {
-	ID string `json:"id"`
-	// User is the id of the batch's user if that is not the caller.
-	User  string     `json:"user,omitempty"`
-	State BatchState `json:"state"`
-	// Stopped reports whether nothing more is sent until the batch is resumed. StoppedBy is a user's id, "safedelivr" if
-	// too much of it bounced, or "cli:" and a name, and StoppedWhy the reason that was given.
-	Stopped    bool      `json:"stopped,omitempty"`
+	ID      string     `json:"id" schema:"BatchId"`
+	User    string     `json:"user,omitempty"` // ID of the owner. Only present if it is not you.
+	State   BatchState `json:"state"`
+	Stopped bool       `json:"stopped,omitempty"` // Nothing is handed over until the batch is resumed.
+	// Who stopped the batch: the ID of a user, `safedelivr` if too much of it bounced, or `cli:` and a name. If it is
+	// another user or `cli:`, only an operator can resume the batch.
 	StoppedBy  string    `json:"stopped_by,omitempty"`
 	StoppedAt  time.Time `json:"stopped_at,omitzero"`
-	StoppedWhy string    `json:"stopped_why,omitempty"`
-	// Cancelled reports whether what was not sent is never sent. The others are as for Stopped.
-	Cancelled    bool      `json:"cancelled,omitempty"`
+	StoppedWhy string    `json:"stopped_why,omitempty"` // The reason that was given.
+	Cancelled  bool      `json:"cancelled,omitempty"`   // Mail that was not handed over is never sent.
+	// Who cancelled the batch: the ID of a user, or `cli:` and a name.
 	CancelledBy  string    `json:"cancelled_by,omitempty"`
 	CancelledAt  time.Time `json:"cancelled_at,omitzero"`
-	CancelledWhy string    `json:"cancelled_why,omitempty"`
-	// Waits says what the batch waits for. In a list it is set only if a command withholds the batch.
+	CancelledWhy string    `json:"cancelled_why,omitempty"` // The reason that was given.
+	// What the batch waits for: the command that withholds it, or what its mail waits for first. In a list it is
+	// present only if a command withholds the batch.
 	Waits   *Wait  `json:"waits,omitempty"`
 	Subject string `json:"subject"`
-	// RenderedSubject is the subject as the recipient gets it, if there is only one.
-	RenderedSubject string    `json:"rendered_subject,omitempty"`
-	From            Address   `json:"from"`
-	ReplyTo         []Address `json:"reply_to,omitempty"`
-	// Template is what the message was made from; nil: its content was in the request.
-	Template *TemplateUse `json:"template,omitempty"`
-	// Tags, Attachments, Category and Metadata are those of the request.
-	Tags        []string         `json:"tags,omitempty"`
-	Attachments []AttachmentInfo `json:"attachments,omitempty"`
-
-	Category string            `json:"category,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Lane     Lane              `json:"lane,omitempty"`
-	// LaneLimit is the limit that made the batch bulk although it would be urgent; empty: none did.
-	LaneLimit  string    `json:"lane_limit,omitempty"`
+	// Of a batch with one recipient: the subject as it gets it.
+	RenderedSubject string            `json:"rendered_subject,omitempty"`
+	From            Address           `json:"from"`
+	ReplyTo         []Address         `json:"reply_to,omitempty"`
+	Template        *TemplateUse      `json:"template,omitempty"` // That the content was made from.
+	Tags            []string          `json:"tags,omitempty" schema:"Tag"`
+	Attachments     []AttachmentInfo  `json:"attachments,omitempty"`
+	Category        string            `json:"category,omitempty"`
+	Metadata        map[string]string `json:"metadata,omitempty"`
+	Lane            Lane              `json:"lane,omitempty"`
+	// The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same
+	// hour.
+	LaneLimit  string    `json:"lane_limit,omitempty" schema:"LimitName"`
 	OnUnknown  OnUnknown `json:"on_unknown,omitempty"`
 	Providers  []string  `json:"providers,omitempty"`
 	Recipients int       `json:"recipients"`
 	Duplicates int       `json:"duplicates"`
-	CC         int       `json:"cc"`  // number of recipients
-	BCC        int       `json:"bcc"` // number of recipients
-	// Rejected counts the recipients that were left out; nil: none.
-	Rejected   *Rejected   `json:"rejected,omitempty"`
-	Counts     Counts      `json:"counts"`
-	Created    time.Time   `json:"created_at"`
-	DeliverAt  time.Time   `json:"deliver_at,omitzero"` // zero: at once
-	DueAt      time.Time   `json:"due_at,omitzero"`     // next time of the batch or of a recipient; zero: all have come
+	CC         int       `json:"cc,omitempty"`       // Number of recipients in cc. Absent if there is none.
+	BCC        int       `json:"bcc,omitempty"`      // Number of recipients in bcc. Absent if there is none.
+	Rejected   *Rejected `json:"rejected,omitempty"` // Recipients that were left out. Absent: none.
+	Counts     Counts    `json:"counts"`
+	Created    time.Time `json:"created_at"`
+	DeliverAt  time.Time `json:"deliver_at,omitzero"` // When it is sent. Absent: at once.
+	// The next `deliver_at` of the batch or of a recipient. Absent: all have come, or nothing is sent any more.
+	DueAt      time.Time   `json:"due_at,omitzero"`
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
-	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // nil: no recipient has times of their own
+	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // Of a batch with recipients who have times of their own.
 }
 
 // Wait says what queued mail waits for.
 type Wait struct {
-	// Code is a stable word, like batch_stopped or final_event. Text says it to people.
-	Code string `json:"code"`
-	Text string `json:"text"`
-	// Until is when the wait ends at the latest, or when the mail is tried again; zero if that is unknown.
-	Until time.Time `json:"until,omitzero"`
-	// Provider is the provider that the mail waits for, and BlockID the block rule.
-	Provider string `json:"provider,omitempty"`
-	BlockID  string `json:"block_id,omitempty"`
-	// By, Why and Since are of the command that withholds the mail, if one does.
+	Code string `json:"code" schema:"WaitCode"`
+	Text string `json:"text"` // For people.
+	// When the wait ends at the latest, or when the mail is tried again. Absent if that is unknown.
+	Until    time.Time `json:"until,omitzero"`
+	Provider string    `json:"provider,omitempty"` // The provider that the mail waits for, if it is one.
+	BlockID  string    `json:"block_id,omitempty"` // The block rule that the mail waits for.
+	// If a command withholds it: who gave the command, as the ID of a user, or `cli:` and a name.
 	By    string    `json:"by,omitempty"`
-	Why   string    `json:"why,omitempty"`
-	Since time.Time `json:"since,omitzero"`
-	// Retry is the number of the retry that follows, and Retries how many there may be; 0 if the next attempt is none.
-	Retry   int `json:"retry,omitempty"`
-	Retries int `json:"retries,omitempty"`
+	Why   string    `json:"why,omitempty"`  // If a command withholds it: the reason that was given.
+	Since time.Time `json:"since,omitzero"` // If a command withholds it: when the command was given.
+	// Number of the retry that follows. Absent if the next attempt is none.
+	Retry   int `json:"retry,omitempty" min:"1"`
+	Retries int `json:"retries,omitempty" min:"1"` // How many retries there may be at most. Present with `retry`.
 }
 
 // Address is an address with an optional name.
@@ -365,12 +359,6 @@ func writeRecipients(to io.Writer, head []byte, recipients iter.Seq[Recipient]) 
 	}
 	_, _ = w.WriteString("]}")
 	return w.Flush()
-}
-
-// Batch returns one batch.
-func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (Batch, error) {
-	var out Batch
-	return out, c.get(ctx, route("batches", id), nil, &out, options)
 }
 
 // BatchOptions choose batches. The zero value chooses all of the caller.

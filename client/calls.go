@@ -28,6 +28,14 @@ func (c *Client) ListAccess(
 	return list[AccessEntry](ctx, c, l, o)
 }
 
+// Batch is GET /v1/batches/{id}: get a batch with its counts.
+//
+// With the scope `operate` you can get the batches of other users, too. Needs the scope `read`.
+func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (out Batch, err error) {
+	err = c.send(ctx, http.MethodGet, route("batches", id), nil, &out, options)
+	return out, err
+}
+
 // CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
 //
 // Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`,
@@ -295,6 +303,14 @@ func (c *Client) ListKeys(ctx context.Context, o ListOptions, options ...CallOpt
 	return list[Key](ctx, c, l, o)
 }
 
+// Log is GET /v1/logs/{id}: get a log with its timeline.
+//
+// The log says what happened to one recipient, and why. Needs the scope `read`.
+func (c *Client) Log(ctx context.Context, id string, options ...CallOption) (out Log, err error) {
+	err = c.send(ctx, http.MethodGet, route("logs", id), nil, &out, options)
+	return out, err
+}
+
 // ReleaseLog is POST /v1/logs/{id}/release: release one log.
 //
 // Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail
@@ -304,6 +320,15 @@ func (c *Client) ReleaseLog(
 	ctx context.Context, id string, why string, options ...CallOption,
 ) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("logs", id, "release"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// Message is GET /v1/messages/{id}: get a message by your own id.
+//
+// The log of the message as it is now, and its history. `id` is your id of the message, escaped. Needs the scope
+// `read`.
+func (c *Client) Message(ctx context.Context, id string, options ...CallOption) (out Message, err error) {
+	err = c.send(ctx, http.MethodGet, route("messages", id), nil, &out, options)
 	return out, err
 }
 

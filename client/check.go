@@ -12,12 +12,10 @@ import (
 
 // NewCheck says what is recounted.
 type NewCheck struct {
-	// Since is when the batches were accepted at the earliest. The default is all that are kept.
-	Since time.Time `json:"since,omitzero"`
-	// User is the ID or the name of the only user that is checked.
-	User string `json:"user,omitempty"`
-	// Repair corrects wrong sums.
-	Repair bool `json:"repair,omitempty"`
+	// When the batches were accepted at the earliest. Default: all that are kept.
+	Since  time.Time `json:"since,omitzero"`
+	User   string    `json:"user,omitempty"`                   // ID or name of the only user that is checked. Default: all.
+	Repair bool      `json:"repair,omitempty" default:"false"` // Correct wrong sums.
 }
 
 // Difference is a sum that differs from its recount.
@@ -43,9 +41,9 @@ type CheckedCounts struct {
 
 // NewReplay says which webhook posts are read again.
 type NewReplay struct {
-	// Since and Until bound the time of their arrival: [Since, Until). The default of Until is now.
+	// When they arrived at the earliest. Default: all that are kept.
 	Since time.Time `json:"since,omitzero"`
-	Until time.Time `json:"until,omitzero"`
+	Until time.Time `json:"until,omitzero"` // They arrived before this time. Default: now.
 }
 
 // Replayed says what a replay has done.

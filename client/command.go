@@ -47,17 +47,17 @@ type ControlResult struct {
 	Changed bool `json:"changed"`
 }
 
-// Reschedule names the times of a batch that are to be changed.
+// Reschedule names the times of a batch that are to be changed. It has DeliverAt, ExpiresAt or SendWindow.
 type Reschedule struct {
-	// DeliverAt is when the mail is sent. Now, or a time up to an hour ago, sends it at once.
-	DeliverAt time.Time `json:"deliver_at,omitzero"`
-	// ExpiresAt is when the mail expires. If only DeliverAt is set, it expires as long after it as before.
-	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	// SendWindow is when mail may leave.
-	SendWindow *SendWindow `json:"send_window,omitempty"`
-	// TimeZone is the time zone of a SendWindow that names none.
+	// When the mail is sent, as in a new batch: at most 365 days from now.
+	DeliverAt time.Time `json:"deliver_at,omitzero" schema:"LocalTime"`
+	// After this time nothing is handed over, as in a new batch.
+	ExpiresAt time.Time `json:"expires_at,omitzero" schema:"LocalTime"`
+	// When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time.
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"WindowOrNone"`
+	// IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`.
 	TimeZone string `json:"time_zone,omitempty"`
-	Why      string `json:"why,omitempty"`
+	Why      string `json:"why,omitempty" max:"500"` // Reason for the audit trail.
 }
 
 // RescheduleBatch changes the times of a batch that has not begun, until two seconds before its mail may leave for the

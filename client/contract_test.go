@@ -56,46 +56,19 @@ func members(of reflect.Type) map[string]bool {
 	return out
 }
 
-// TestFieldsMatchDescription compares every type with its schema in the description.
+// TestFieldsMatchDescription compares the requests that the description has from the decoders of the server.
 func TestFieldsMatchDescription(t *testing.T) {
+	t.Parallel()
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
-		"Accepted":          client.Accepted{},
-		"Address":           client.Address{},
-		"Batch":             client.Batch{},
-		"Counts":            client.Counts{},
-		"ProviderCounts":    client.ProviderCounts{},
-		"DryRun":            client.Plan{},
-		"FieldError":        client.FieldError{},
-		"UpdatePost":        client.Event{},
-		"Log":               client.Log{},
-		"Moment":            client.Moment{},
-		"Problem":           client.Error{},
-		"Readiness":         client.Readiness{},
-		"ChangeResult":      client.ChangeResult{},
-		"Message":           client.Message{},
-		"MessageVersion":    client.MessageVersion{},
-		"Rejected":          client.Rejected{},
-		"Rejection":         client.Rejection{},
-		"Reschedule":        client.Reschedule{},
-		"SetDefaults":       client.SetDefaults{},
-		"NewCheck":          client.NewCheck{},
-		"NewReplay":         client.NewReplay{},
-		"Wait":              client.Wait{},
-		"SuppressionImport": client.SuppressionImport{},
-		"TemplateUse":       client.TemplateUse{},
-		"Update":            client.Update{},
-		"Notice":            client.Notice{},
+		"MessageChange":   client.MessageChange{},
+		"NewBatch":        client.NewBatch{},
+		"RecipientFields": client.Recipient{},
 	} {
-		require.Contains(t, schemas, name)
-		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
+		want := properties(schemas[name].Value)
+		delete(want, "body") // another name of html
+		require.Equal(t, want, members(reflect.TypeOf(v)), name)
 	}
-	change := properties(schemas["MessageChange"].Value)
-	delete(change, "body") // another name of html
-	require.Equal(t, change, members(reflect.TypeFor[client.MessageChange]()))
-	batch := properties(schemas["NewBatch"].Value)
-	delete(batch, "body")
-	require.Equal(t, batch, members(reflect.TypeFor[client.NewBatch]()))
 }
 
 // recorder is a server that checks requests against the description and answers with an empty object.

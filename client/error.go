@@ -13,27 +13,17 @@ import (
 
 // Error is an answer that is not a success: a problem as RFC 9457 describes it.
 type Error struct {
-	// Status is the HTTP status.
-	Status int `json:"status"`
-	// Code says what is wrong, in one stable word. It is empty if the answer is not from Safedelivr, for example from a
-	// proxy before it. All codes are in docs/errors.md.
-	Code string `json:"code"`
-	// Type is the address of the code's description.
-	Type  string `json:"type"`
-	Title string `json:"title"`
-	// Detail says what is wrong, for people. It may change.
-	Detail string `json:"detail"`
-	// RequestID names the request in the server's log.
-	RequestID string `json:"request_id"`
-	// BatchID is the batch to ask for if Code is acceptance_unknown.
-	BatchID string `json:"batch_id"`
-	// Position is the number of bytes that are correct if Code is bad_json.
-	Position int64 `json:"position"`
-	// Fields are the mistakes in the request, at most the first hundred of them.
-	Fields []FieldError `json:"errors"`
-	// FieldsTotal counts all mistakes if Fields lists only the first ones.
-	FieldsTotal int `json:"errors_total"`
-
+	Status    int          `json:"status"`
+	Code      string       `json:"code"` // Stable. docs/errors.md lists all codes.
+	Type      string       `json:"type" format:"uri"`
+	Title     string       `json:"title"`
+	Detail    string       `json:"detail"` // For people. It may change.
+	RequestID string       `json:"request_id"`
+	BatchID   string       `json:"batch_id,omitempty"` // Of `acceptance_unknown`: the ID of the batch to look up.
+	Position  int64        `json:"position,omitempty"` // Of `bad_json`: the number of bytes before the mistake.
+	Fields    []FieldError `json:"errors,omitempty" max:"100"`
+	// Number of all mistakes. Only present if `errors` does not list them all.
+	FieldsTotal int `json:"errors_total,omitempty"`
 	// RetryAfter is how long to wait before the request is repeated; zero if the server does not say.
 	RetryAfter time.Duration `json:"-"`
 	// Method and Path are those of the request.
@@ -43,10 +33,10 @@ type Error struct {
 
 // FieldError is one mistake in a request.
 type FieldError struct {
-	// Pointer is a JSON pointer (RFC 6901) into the request, or the name of a query parameter.
+	// JSON pointer (RFC 6901) to the mistake in the request; the name of the field in a form or a query.
 	Pointer string `json:"pointer"`
-	Code    string `json:"code"`
-	Detail  string `json:"detail"`
+	Code    string `json:"code"`   // Stable. docs/errors.md lists all codes.
+	Detail  string `json:"detail"` // For people. It may change.
 }
 
 // Error returns the request, the status and what is wrong, field by field.

@@ -20,84 +20,84 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Log is what is known of the mail to one recipient. Lists leave out Timeline, and lists of one batch also BatchID and
-// Created.
-type Log struct {
-	ID    string `json:"id"`
-	Email string `json:"email"`
+// LogFields are what lists of one batch have of the mail to one recipient.
+type LogFields struct {
+	ID    string `json:"id" schema:"BatchId"`
+	Email string `json:"email"` // Empty if the address was erased.
 	Name  string `json:"name,omitempty"`
-	// Role is to, cc or bcc in a mail to several addresses, and empty for other mail.
-	Role  string `json:"role,omitempty"`
-	State State  `json:"state"`
-	// Reason says in one stable word why the mail failed, and ReasonText in a sentence.
-	Reason     string `json:"reason,omitempty"`
-	ReasonText string `json:"reason_text,omitempty"`
-	// EndedBy is no_provider_left or retries_used_up, if one of these ended a mail that failed for Reason.
-	EndedBy string `json:"ended_by,omitempty"`
-	// Detail is what the provider said.
-	Detail string `json:"detail,omitempty"`
-	// Providers has the providers that were tried, and whether each one delivered.
+	// Where a mail to several addresses, with `cc` or `bcc`, names this one. Absent for other mail.
+	Role       string `json:"role,omitempty" enum:"to,cc,bcc"`
+	Subject    string `json:"subject"` // As the recipient gets it. Empty if the content was removed.
+	State      State  `json:"state"`
+	Reason     string `json:"reason,omitempty"`      // Why the log failed: the cause of its last failure. Stable.
+	ReasonText string `json:"reason_text,omitempty"` // For people: why the log failed, or what it waits for.
+	// What ended the attempts, if `reason` alone did not end them.
+	EndedBy string `json:"ended_by,omitempty" enum:"no_provider_left,retries_used_up"`
+	Detail  string `json:"detail,omitempty"` // The text of the provider.
+	// The providers that were tried. `true` if the provider delivered the mail.
 	Providers map[string]bool `json:"providers"`
-	// Route has them in the order in which they were tried.
-	Route             []string `json:"route"`
-	Attempts          int      `json:"attempts"`
-	Unconfirmed       bool     `json:"unconfirmed,omitempty"`
-	PossibleDuplicate bool     `json:"possible_duplicate,omitempty"`
-	// Waits says what a queued mail waits for.
-	Waits *Wait `json:"waits,omitempty"`
-	// Copies counts the copies that are known to be delivered.
-	Copies int `json:"copies"`
-	// Subject is as the recipient gets it.
-	Subject string `json:"subject"`
-	BatchID string `json:"batch_id,omitempty"`
-	// User is the id of the log's user if that is not the caller.
-	User    string    `json:"user,omitempty"`
-	Created time.Time `json:"created_at,omitzero"`
-	// DeliverAt, SendWindow and ExpiresAt are the times of this recipient. A zero DeliverAt is at once. Lists of logs do
-	// not have the others.
-	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
+	// The providers that were tried, in that order. One that was tried again after another is there again.
+	Route    []string `json:"route"`
+	Attempts int      `json:"attempts" min:"0"` // Attempts for this recipient.
+	// Success at a provider that does not report deliveries.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
+	// The mail was sent again while an outcome was unknown.
+	PossibleDuplicate bool `json:"possible_duplicate,omitempty"`
+	Copies            int  `json:"copies"` // Known deliveries.
+	// When the mail to this recipient is sent. Absent: at once.
+	DeliverAt time.Time         `json:"deliver_at,omitzero"`
+	Waits     *Wait             `json:"waits,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	// Your id of the message, if you gave it one. It is there as long as the content is kept.
+	MessageID string `json:"message_id,omitempty"`
+}
+
+// FoundLog is what lists of the logs of all batches have.
+type FoundLog struct {
+	LogFields
+	BatchID string    `json:"batch_id" schema:"BatchId"`
+	User    string    `json:"user,omitempty"` // ID of the user who sent it. Missing if that is you.
+	Created time.Time `json:"created_at"`
+}
+
+// Log is what is known of the mail to one recipient. The fields that lists do not have are empty in lists.
+type Log struct {
+	FoundLog
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
-
-	Timeline []Moment `json:"timeline,omitempty"`
-	// Metadata is that of the recipient.
-	Metadata map[string]string `json:"metadata,omitempty"`
-	// MessageID is your id of the message, if you gave it one.
-	MessageID string `json:"message_id,omitempty"`
-	// LeftOut has what providers that were tried could not carry of the message.
+	Timeline   []Moment    `json:"timeline"`
+	// What providers that were tried could not carry of the message, and which providers could not carry it at all.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 }
 
 // LeftOut is what a provider could not carry of a message.
 type LeftOut struct {
 	Provider string `json:"provider"`
-	Text     string `json:"text"`
+	Text     string `json:"text"` // For people.
 }
 
 // Moment is one thing that happened to a mail.
 type Moment struct {
 	At time.Time `json:"at"`
-	// What happened: accepted, attempt, repeat, answer, event, end, cancel or release.
-	What string `json:"what"`
-	// Attempt counts the attempts for this recipient: 1 is the first.
-	Attempt  int    `json:"attempt,omitempty"`
-	Provider string `json:"provider,omitempty"`
-	Class    string `json:"class,omitempty"`
-	Event    string `json:"event,omitempty"`
-	Reason   string `json:"reason,omitempty"`
-	// Status is that of HTTP or SMTP.
-	Status         int     `json:"status,omitempty"`
-	EnhancedStatus string  `json:"enhanced_status,omitempty"`
-	BounceClass    string  `json:"bounce_class,omitempty"`
-	TookMS         float64 `json:"took_ms,omitempty"`
-	Text           string  `json:"text,omitempty"`
-	// Because says why this was decided.
-	Because string `json:"because,omitempty"`
-	// By is who gave the command of a release, if that is still known.
+	// `accepted`: the batch was accepted. `attempt`: a call to a provider began. `repeat`: the call was made again, to
+	// learn its outcome. `answer`: the provider answered. `event`: the provider reported an event. `end`: nothing more
+	// is tried. `cancel` and `release`: a command.
+	What           string  `json:"what" enum:"accepted,attempt,repeat,answer,event,end,cancel,release"`
+	Attempt        int     `json:"attempt,omitempty" min:"1"` // Counts the attempts for this recipient: 1 is the first.
+	Provider       string  `json:"provider,omitempty"`
+	Class          string  `json:"class,omitempty"`           // Class of the answer, like `accepted` or `unavailable`.
+	Event          string  `json:"event,omitempty"`           // Kind of the event, like `delivered` or `bounced`.
+	Reason         string  `json:"reason,omitempty"`          // Why the attempt or the log failed. Stable.
+	Status         int     `json:"status,omitempty"`          // HTTP or SMTP status code.
+	EnhancedStatus string  `json:"enhanced_status,omitempty"` // Enhanced SMTP status code, like `5.1.1`.
+	BounceClass    string  `json:"bounce_class,omitempty"`    // The provider's class of a bounce.
+	TookMS         float64 `json:"took_ms,omitempty"`         // Duration of the call.
+	Text           string  `json:"text,omitempty"`            // Text of the provider or of the receiving server.
+	Because        string  `json:"because,omitempty"`         // The reason for this step.
+	// Of a release: who gave the command, if that is still known: a user's id, or `cli:` and a name.
 	By    string `json:"by,omitempty"`
-	Async bool   `json:"async,omitempty"`
-	// Guess says that only the address links the event to its attempt.
-	Guess bool `json:"guess,omitempty"`
+	Async bool   `json:"async,omitempty"` // Of a bounce: the receiving server had accepted the mail before.
+	Guess bool   `json:"guess,omitempty"` // Of a bounce: only its address says which attempt it is about.
 }
 
 // LogOptions choose logs by what happened to them. The zero value chooses all.
@@ -138,12 +138,6 @@ type FindOptions struct {
 	From, To time.Time
 	// Everyone chooses the mail of all users. It needs the scope operate.
 	Everyone bool
-}
-
-// Log returns the whole story of one recipient.
-func (c *Client) Log(ctx context.Context, id string, options ...CallOption) (Log, error) {
-	var out Log
-	return out, c.get(ctx, route("logs", id), nil, &out, options)
 }
 
 // Logs returns the logs of a batch, in the order of its recipients.

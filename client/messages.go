@@ -59,14 +59,13 @@ type MessageChange struct {
 // ChangeResult is the result of a [MessageChange].
 type ChangeResult struct {
 	ID string `json:"id"`
-	// Status is accepted, unchanged, updated, cancelled or rejected.
-	Status string `json:"status"`
-	// Code is stable and says why it was rejected. Pointer is a JSON pointer to the cause in it; Detail is for people.
-	Code    string `json:"code,omitempty"`
-	Pointer string `json:"pointer,omitempty"`
-	Detail  string `json:"detail,omitempty"`
-	// Log is that of the message as it is now.
-	Log string `json:"log,omitempty"`
+	// `accepted`: the message is stored and will be sent. `unchanged`: it was so already. `updated`: it will be sent in
+	// this version, and in no other. `cancelled`: it will not be sent. `rejected`: the record has changed nothing.
+	Status  string `json:"status" enum:"accepted,unchanged,updated,cancelled,rejected"`
+	Code    string `json:"code,omitempty"`    // Why it was rejected. Stable; docs/errors.md lists all codes.
+	Pointer string `json:"pointer,omitempty"` // JSON pointer (RFC 6901) into the record, if a field of it is the cause.
+	Detail  string `json:"detail,omitempty"`  // For people. It may change.
+	Log     string `json:"log,omitempty"`     // The log of the message as it is now, if there is one.
 }
 
 // Strict has PutMessages change nothing if a change is rejected.
@@ -113,25 +112,18 @@ func writeLines[T any](to io.Writer, values iter.Seq[T]) error {
 
 // Message is a message that has an id of yours.
 type Message struct {
-	ID string `json:"id"`
-	// Log is that of the message as it is now.
-	Log Log `json:"log"`
-	// History has the versions of the message, oldest first. The last is the present one.
+	ID  string `json:"id"`
+	Log Log    `json:"log"`
+	// The versions of the message, oldest first; the last is the present one. Up to 20 are kept.
 	History []MessageVersion `json:"history"`
 }
 
 // MessageVersion is a version of a message.
 type MessageVersion struct {
 	Log    string    `json:"log"`
-	Batch  string    `json:"batch"`
-	At     time.Time `json:"at"` // when it was accepted
+	Batch  string    `json:"batch" schema:"BatchId"`
+	At     time.Time `json:"at"` // When it was accepted.
 	State  State     `json:"state"`
 	Reason string    `json:"reason,omitempty"`
-	Detail string    `json:"detail,omitempty"`
-}
-
-// Message returns the message with an id of yours.
-func (c *Client) Message(ctx context.Context, id string, options ...CallOption) (Message, error) {
-	var out Message
-	return out, c.get(ctx, route("messages", id), nil, &out, options)
+	Detail string    `json:"detail,omitempty"` // For people. It may change.
 }

@@ -26,29 +26,27 @@ const (
 
 // Notice is what operators may want to hear of.
 type Notice struct {
-	Type string `json:"type"`
-	// Number is unique: the notices are 1, 2, 3, ….
-	Number   int    `json:"number"`
+	Type string `json:"type" schema:"NoticeType"`
+	// The notices of the installation are 1, 2, 3, …. Of `suppression.added` it is 1.
+	Number   int    `json:"number" min:"1"`
 	Provider string `json:"provider,omitempty"`
-	// Reason is the source of a suspension in a word: calls, rejected, retry_after or silence. Why is for people.
-	Reason string `json:"reason,omitempty"`
-	Why    string `json:"why,omitempty"`
-	// Since is the start of the condition that the notice reports, and Until when it ends at the earliest.
-	Since time.Time `json:"since,omitzero"`
-	Until time.Time `json:"until,omitzero"`
-	// Count is that of sums that differ, of recipients, of messages in a queue, of complaints, or what User has used of
-	// Limit. Most is the limit.
-	Count int64  `json:"count,omitempty"`
+	// Source of a suspension or of an outage: `calls`, `rejected`, `retry_after` or `silence`.
+	Reason string    `json:"reason,omitempty"`
+	Why    string    `json:"why,omitempty"`  // The same for people, like the answer of the provider.
+	Since  time.Time `json:"since,omitzero"` // Start of the condition that the notice reports, or whose end it reports.
+	Until  time.Time `json:"until,omitzero"` // When it ends at the earliest.
+	// The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of
+	// mails that were reported as spam, or what is used of the limit.
+	Count int64 `json:"count,omitempty"`
+	// ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation.
 	User  string `json:"user,omitempty"`
-	Limit string `json:"limit,omitempty"`
-	Most  int64  `json:"most,omitempty"`
-	// Delivered is how many of the mails that User sent on the day Since were delivered, of ComplaintsHigh.
-	Delivered int64     `json:"delivered,omitempty"`
-	At        time.Time `json:"at"`
-	// Suppression is what was added to everyone's suppression list, if the notice is about that; its Number is 1.
+	Limit string `json:"limit,omitempty"` // Name of the limit, like `recipients_per_hour`.
+	Most  int64  `json:"most,omitempty"`  // Its value.
+	// Of `complaints.high`: how many of the mails that the user sent on the day `since` were delivered.
+	Delivered   int64             `json:"delivered,omitempty"`
+	At          time.Time         `json:"at"` // When the notice was written.
 	Suppression *AddedSuppression `json:"suppression,omitempty"`
-	// Endpoint is that which was disabled, of User or, if that is empty, of the installation.
-	Endpoint *DisabledEndpoint `json:"endpoint,omitempty"`
+	Endpoint    *DisabledEndpoint `json:"endpoint,omitempty"`
 }
 
 // NoticeOptions select notices. The zero value selects all that are kept.
@@ -68,12 +66,7 @@ type NoticeOptions struct {
 // NoticePage is a part of the notices.
 type NoticePage struct {
 	Notices []Notice `json:"notices"`
-	// Next is the cursor behind the page. It is there even if nothing is new.
-	Next string `json:"next_cursor"`
-	// More says that there is more to read now, also if the page is empty.
-	More bool `json:"more"`
-	// Complete is a time: no notice before it follows. It is zero if nothing was ever written.
-	Complete time.Time `json:"complete_until,omitzero"`
+	UpdatesEnd
 }
 
 // NoticePage reads one page of notices. Call it again with its Next as the Cursor. It needs the scope operate.

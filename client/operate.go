@@ -333,11 +333,9 @@ func (c *Client) Health(ctx context.Context, options ...CallOption) error {
 
 // Readiness says whether a server accepts batches.
 type Readiness struct {
-	Status string `json:"status"`
-	// Missing lists the parts that cannot be reached: store, broker, providers.
-	Missing []string `json:"missing"`
-	// Checks has "ok", or what is wrong, for each part.
-	Checks map[string]string `json:"checks"`
+	Status  string            `json:"status" enum:"ready,not ready"`
+	Missing []string          `json:"missing" enum:"store,broker,providers"` // The checks that failed.
+	Checks  map[string]string `json:"checks"`                                // For each check `ok`, or what is wrong.
 }
 
 // Ready reports whether the server accepts batches.

@@ -21,6 +21,45 @@ type ListOptions struct {
 
 const maxPageSize = 500
 
+// PageInfo describes a page of a list that can be read in both directions.
+type PageInfo struct {
+	First int `json:"first" min:"1"` // Number of the first item of the page in the list, as counted while paging.
+	// Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`.
+	Total *int64 `json:"total,omitempty" min:"0"`
+	// Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if
+	// counting would read too much or take more than half a second. Up to a minute old.
+	AtLeast int64  `json:"total_at_least,omitempty" min:"1"`
+	Next    string `json:"next_cursor"`     // Empty on the last page.
+	Prev    string `json:"previous_cursor"` // Cursor of the page before; empty on the first page.
+	// Present if the page ended because it had read as much as one page may. Mail that was accepted before this time
+	// (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
+	Until time.Time `json:"searched_until,omitzero"`
+}
+
+// BatchPage is a page of batches.
+type BatchPage struct {
+	Batches []Batch `json:"batches"`
+	PageInfo
+}
+
+// LogPage is a page of the logs of a batch.
+type LogPage struct {
+	Logs []LogFields `json:"logs"`
+	PageInfo
+}
+
+// FoundLogPage is a page of logs of all batches.
+type FoundLogPage struct {
+	Logs []FoundLog `json:"logs"`
+	PageInfo
+}
+
+// RejectedPage is a page of the recipients that were left out of a batch.
+type RejectedPage struct {
+	Rejected []Rejection `json:"rejected"`
+	PageInfo
+}
+
 // listing names a list.
 type listing struct {
 	path  string

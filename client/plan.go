@@ -10,60 +10,55 @@ import (
 
 // Plan is what would happen to a batch if it were sent now.
 type Plan struct {
-	DryRun     bool `json:"dry_run"` // it is true
+	DryRun     bool `json:"dry_run" const:"true"`
 	Recipients int  `json:"recipients"`
-	Duplicates int  `json:"duplicates"`
-	// Suppressed counts recipients on a suppression list.
-	Suppressed int `json:"suppressed"`
-	// Rejected lists the recipients that would be left out; nil without [Permissive].
-	Rejected *Rejected `json:"rejected,omitempty"`
-	// Size is the number of bytes of subject, text, HTML and attachments.
-	Size      int64     `json:"size"`
-	Lane      Lane      `json:"lane"`
-	LaneLimit string    `json:"lane_limit,omitempty"` // that would make the batch bulk
+	Duplicates int  `json:"duplicates"` // Repeated addresses that would be dropped.
+	// Recipients that are on a suppression list, whose mail would fail at once: see `routes`.
+	Suppressed int       `json:"suppressed"`
+	Rejected   *Rejected `json:"rejected,omitempty"` // Recipients that would be left out. Absent without `mode=permissive`.
+	Size       int64     `json:"size"`               // Bytes of subject, text, HTML and attachments.
+	Lane       Lane      `json:"lane"`
+	// The limit that would make the batch bulk although it would be urgent.
+	LaneLimit string    `json:"lane_limit,omitempty" schema:"LimitName"`
 	ExpiresAt time.Time `json:"expires_at"`
-	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // nil: no recipient has times of their own
-	// Routes are the ways of the mail, by recipients that are treated alike.
+	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // Of a batch with recipients who have times of their own.
+	// The way of the mail if it were sent now, by recipients that are treated alike.
 	Routes []Route `json:"routes"`
-	// Seconds is the least time that the rates of the providers allow; nil if a provider that gets mail has none.
+	// The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if
+	// nothing is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`
-	// Cost is what the batch costs; nil if no prices are configured.
+	// What the batch costs if each message is sent once. Absent if no prices are configured.
 	Cost *Cost `json:"cost,omitempty"`
 }
 
 // Cost is what a batch costs if each message is sent once.
 type Cost struct {
-	Currency string `json:"currency"`
-	// Least and Most are the cost through the cheapest and the dearest provider that each message may use.
-	Least float64 `json:"least"`
-	Most  float64 `json:"most"`
-	// Providers has the cost at each provider if the mail is sent as the routes say, without mail that waits.
+	Currency string  `json:"currency"`      // Three letters (ISO 4217).
+	Least    float64 `json:"least" min:"0"` // Through the cheapest provider that each message may use.
+	Most     float64 `json:"most" min:"0"`  // Through the dearest one.
+	// At each provider, if the mail is sent as `routes` says. Mail that waits is not in it.
 	Providers map[string]float64 `json:"providers"`
 }
 
 // Route is the way of recipients that are treated alike.
 type Route struct {
 	Recipients int             `json:"recipients"`
-	Providers  []RouteProvider `json:"providers"`
-	// Waits says what the mail waits for, if no provider takes it now, and Reason why it would fail at once.
-	Waits  *Wait  `json:"waits,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// LastUntil is when the wait of the last recipient ends, if they wait until different times.
+	Providers  []RouteProvider `json:"providers"` // The providers that the batch may use, in order of preference.
+	Waits      *Wait           `json:"waits,omitempty"`
+	Reason     string          `json:"reason,omitempty"` // Why the mail would fail at once. Stable.
+	// When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the
+	// first one ends.
 	LastUntil time.Time `json:"last_until,omitzero"`
-	// Text says all of this to people.
-	Text string `json:"text"`
+	Text      string    `json:"text"` // All of this, for people.
 }
 
 // RouteProvider is a provider of a route.
 type RouteProvider struct {
-	Name string `json:"name"`
-	// Share is the part of the mail that it gets, from 0 to 1.
-	Share float64 `json:"share"`
-	// Waits says why it gets none now, and LeftOut what of the message it cannot carry.
-	Waits   *Wait  `json:"waits,omitempty"`
-	LeftOut string `json:"left_out,omitempty"`
-	// Refused says why it cannot carry the message, so that it is not used.
-	Refused string `json:"refused,omitempty"`
+	Name    string  `json:"name"`
+	Share   float64 `json:"share" min:"0" max:"1"` // The part of the mail that it gets.
+	Waits   *Wait   `json:"waits,omitempty"`
+	LeftOut string  `json:"left_out,omitempty"` // What of the message the provider cannot carry.
+	Refused string  `json:"refused,omitempty"`  // Why the provider cannot carry the message. It is not used then.
 }
 
 // PlanBatch checks a batch and says what would happen to it. Nothing is stored or sent.

@@ -19,23 +19,19 @@ func Permissive() CallOption { return func(c *call) { c.set("mode", "permissive"
 
 // Rejected lists the recipients of a request that were left out.
 type Rejected struct {
-	Count int `json:"count"`
-	// First are up to 100 of them; [Client.Rejected] returns all.
-	First []Rejection `json:"first,omitempty"`
+	Count int         `json:"count" min:"0"`
+	First []Rejection `json:"first,omitempty" max:"100"` // The first of them, in an answer to the request.
 }
 
 // Rejection says why a recipient was left out.
 type Rejection struct {
-	// Index is that of the recipient in the request, from 0.
-	Index int `json:"index"`
-	// Row is the line of the file on which the recipient begins, from 1, and Column the heading of the column with the
-	// mistake; 0 and empty if there is none.
-	Row    int    `json:"row,omitempty"`
-	Column string `json:"column,omitempty"`
-	// Pointer is a JSON pointer to the mistake. Code is stable; Detail is for people.
-	Pointer string `json:"pointer"`
-	Code    string `json:"code"`
-	Detail  string `json:"detail"`
+	Index int `json:"index" min:"0"` // Of the recipient in the request, from 0.
+	// Of a file: the line on which the recipient begins. The first line is 1.
+	Row     int    `json:"row,omitempty" min:"1"`
+	Column  string `json:"column,omitempty"` // Of a table: the heading of the column.
+	Pointer string `json:"pointer"`          // JSON pointer (RFC 6901) to the mistake.
+	Code    string `json:"code"`             // Stable. docs/errors.md lists all codes.
+	Detail  string `json:"detail"`           // For people. It may change.
 }
 
 // Rejected returns the recipients that were left out of a batch, in the order of the request.

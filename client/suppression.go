@@ -59,13 +59,11 @@ func Everyone() CallOption { return func(c *call) { c.set("everyone", "true") } 
 
 // SuppressionImport says what an import did.
 type SuppressionImport struct {
-	Rows int `json:"rows"`
-	// Added counts the entries that were not in effect before.
-	Added int `json:"added"`
-	// Rejected counts the rows with mistakes, which were left out.
-	Rejected int `json:"rejected"`
-	// Errors has the first 100 mistakes. A pointer begins with the number of the row.
-	Errors []FieldError `json:"errors"`
+	Rows     int `json:"rows"`     // Rows that were read.
+	Added    int `json:"added"`    // Entries that were not in effect before.
+	Rejected int `json:"rejected"` // Rows with mistakes.
+	// The first mistakes. A pointer begins with the number of the row, from 1.
+	Errors []FieldError `json:"errors" max:"100"`
 }
 
 // ImportSuppressions adds the rows of a CSV file, which has the names of the columns in the first row: email, and any

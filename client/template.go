@@ -115,10 +115,9 @@ type PublishedVersion struct {
 
 // TemplateUse is the template that a batch was made from.
 type TemplateUse struct {
-	Name    string `json:"name"`
-	Version int    `json:"version"`
-	// Language is empty for the default.
-	Language string `json:"language,omitempty"`
+	Name     string `json:"name"`
+	Version  int    `json:"version"`
+	Language string `json:"language,omitempty"` // Absent for the default.
 }
 
 // NewPreview is a message, and the recipient that it is shown for.

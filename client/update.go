@@ -35,38 +35,37 @@ const (
 // Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
 // provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log; it is empty if the update is that the batch is done, or of a suppression list.
-	// Number is that of the update: the changes of a log are 1, 2, 3, …, and so are its events, and so are the ends
-	// of a batch.
-	Log    string `json:"log,omitempty"`
-	Number int    `json:"number"`
-	// User is the ID of the user, in posts to an endpoint of everyone's mail.
-	User string `json:"user,omitempty"`
-	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.
-	ID string `json:"id,omitempty"`
-	// Batch is the ID of the log's batch.
-	Batch string `json:"batch,omitempty"`
-	// State is empty if the update is an event, and Event is empty if it is a change.
-	State    State     `json:"state,omitempty"`
-	Event    string    `json:"event,omitempty"`
+	Log string `json:"log,omitempty" format:"uuid"`
+	// The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` and
+	// `endpoint_disabled` it is 1.
+	Number int    `json:"number" min:"1"`
+	User   string `json:"user,omitempty"` // ID of the user, in posts to an endpoint with `everyone`.
+	// Your id of the message, if you gave it one. It is there as long as the content is kept.
+	ID    string `json:"id,omitempty"`
+	Batch string `json:"batch,omitempty" format:"uuid"`
+	State State  `json:"state,omitempty" schema:"UpdateState"`
+	// What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued
+	// any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to
+	// an endpoint any more.
+	Event string `json:"event,omitempty" schema:"UpdateEvent"`
+	// Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was
+	// deferred or bounced.
 	Reason   string    `json:"reason,omitempty"`
-	Provider string    `json:"provider,omitempty"`
-	At       time.Time `json:"at"`
-	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long as their content is kept,
-	// and so are the tags.
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Tags     []string          `json:"tags,omitempty"`
-	// Suppression is what was added to the suppression list, if the update is about that.
+	Provider string    `json:"provider,omitempty"` // The provider that decided, if one did, or that reported the event.
+	At       time.Time `json:"at"`                 // When the update was written.
+	// That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are
+	// the tags.
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
 	Suppression *AddedSuppression `json:"suppression,omitempty"`
-	// Endpoint is that which was disabled, if the update is about that.
-	Endpoint *DisabledEndpoint `json:"endpoint,omitempty"`
+	Endpoint    *DisabledEndpoint `json:"endpoint,omitempty"`
 }
 
 // DisabledEndpoint is an endpoint that was disabled because its posts failed.
 type DisabledEndpoint struct {
 	ID    string    `json:"id"`
 	Why   string    `json:"why"`
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since"` // When its posts began to fail.
 }
 
 // AddedSuppression is an addition to a suppression list. A repeat has the same ID.
@@ -115,11 +114,14 @@ const maxUpdates = 1000
 // UpdatePage is a part of the updates.
 type UpdatePage struct {
 	Updates []Update `json:"updates"`
-	// Next is the cursor behind the page. It is there even if nothing is new.
-	Next string `json:"next_cursor"`
-	// More says that there is more to read now, also if the page is empty.
-	More bool `json:"more"`
-	// Complete is a time: no update before it follows. It is zero if nothing was ever written.
+	UpdatesEnd
+}
+
+// UpdatesEnd says where a page ends.
+type UpdatesEnd struct {
+	Next string `json:"next_cursor"` // Where the next call begins.
+	More bool   `json:"more"`        // There is more to read now.
+	// No update with an `at` before this time follows. Absent: nothing was ever written.
 	Complete time.Time `json:"complete_until,omitzero"`
 }
 
@@ -131,19 +133,15 @@ func (c *Client) UpdatePage(ctx context.Context, o UpdateOptions, options ...Cal
 
 // UpdateCounts are numbers of updates by type. Those without an update are left out.
 type UpdateCounts struct {
+	// By type, like `log.delivered`. Types without an update are left out.
 	Counts map[string]int64 `json:"counts"`
-	// Next is the cursor behind what was counted.
-	Next string `json:"next_cursor"`
-	// More says that there is more to count now. Of CountUpdates it is false.
-	More bool `json:"more"`
-	// Complete is a time: no update before it follows.
-	Complete time.Time `json:"complete_until,omitzero"`
+	UpdatesEnd
 }
 
 // CountUpdates counts the updates that options select, by type, with as many requests as that takes. PageSize and Wait
 // mean nothing.
 func (c *Client) CountUpdates(ctx context.Context, o UpdateOptions, options ...CallOption) (UpdateCounts, error) {
-	total := UpdateCounts{Counts: map[string]int64{}, More: true}
+	total := UpdateCounts{Counts: map[string]int64{}, UpdatesEnd: UpdatesEnd{More: true}}
 	for total.More {
 		query := o.query()
 		query.Del("limit")
@@ -156,7 +154,7 @@ func (c *Client) CountUpdates(ctx context.Context, o UpdateOptions, options ...C
 			total.Counts[kind] += n
 		}
 		o.Cursor = page.Next
-		total.Next, total.More, total.Complete = page.Next, page.More, page.Complete
+		total.UpdatesEnd = page.UpdatesEnd
 	}
 	return total, nil
 }

@@ -30,10 +30,8 @@ func (s *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	to := min(from+limit, len(s.updates))
 	page := client.UpdatePage{
-		Updates:  []client.Update{},
-		Next:     strconv.Itoa(to),
-		More:     to < len(s.updates),
-		Complete: time.Unix(int64(to), 0),
+		Updates:    []client.Update{},
+		UpdatesEnd: client.UpdatesEnd{Next: strconv.Itoa(to), More: to < len(s.updates), Complete: time.Unix(int64(to), 0)},
 	}
 	for n := from; n < to; n++ {
 		page.Updates = append(page.Updates, client.Update{Log: s.updates[n], Number: 1})
@@ -118,5 +116,6 @@ func TestCountUpdates(t *testing.T) {
 	defer server.Close()
 	n, err := client.New(server.URL, "key").CountUpdates(t.Context(), client.UpdateOptions{})
 	require.NoError(t, err)
-	require.Equal(t, client.UpdateCounts{Counts: map[string]int64{"log.failed": 5, "log.queued": 1}, Next: "b"}, n)
+	require.Equal(t, map[string]int64{"log.failed": 5, "log.queued": 1}, n.Counts)
+	require.Equal(t, client.UpdatesEnd{Next: "b"}, n.UpdatesEnd)
 }

@@ -72,9 +72,12 @@ type Defaults struct {
 
 // SetDefaults are the defaults to set, in place of all others.
 type SetDefaults struct {
-	TimeZone   string      `json:"time_zone,omitempty"`
-	SendWindow *SendWindow `json:"send_window,omitempty"`
-	Why        string      `json:"why,omitempty"`
+	// IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default:
+	// none.
+	TimeZone string `json:"time_zone,omitempty"`
+	// When mail may leave whose batch names no window. Default: at any time.
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"WindowOrNone"`
+	Why        string      `json:"why,omitempty" max:"500"` // Reason for the audit trail.
 }
 
 // SetUserDefaults replaces the defaults of a user. Batches that were accepted keep theirs.

@@ -49,9 +49,8 @@ func NewWebhook(key string) (*Webhook, error) {
 // Event is an update in a post. A post may have many. A repeated update has the same Log, Event and
 // Number.
 type Event struct {
-	// Type is that of the update, or test; a test has no Update.
-	Type      string    `json:"type"`
-	Timestamp time.Time `json:"timestamp"`
+	Type      string    `json:"type" schema:"UpdateType"` // Of a test post it is `test`, and `data` has only a `message`.
+	Timestamp time.Time `json:"timestamp"`                // `at` of the update.
 	Update    Update    `json:"data"`
 }
 

@@ -31,18 +31,8 @@ type DryRun struct {
 	Routes     []Route          `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
-	Seconds *float64 `json:"seconds,omitempty"`
-	Cost    *Cost    `json:"cost,omitempty"` // nil if no prices are configured
-}
-
-// Cost is what a batch costs if each message is sent once.
-type Cost struct {
-	Currency string  `json:"currency"`
-	Least    float64 `json:"least"` // through the cheapest provider that each message may use
-	Most     float64 `json:"most"`  // through the dearest one
-	// Providers has the cost at each provider if the mail is sent as the routes say. Mail that
-	// waits is not in it.
-	Providers map[string]float64 `json:"providers"`
+	Seconds *float64     `json:"seconds,omitempty"`
+	Cost    *client.Cost `json:"cost,omitempty"` // nil if no prices are configured
 }
 
 // Route is the way of recipients who are treated alike.
@@ -275,11 +265,11 @@ func (s *Service) leastTime(d *DryRun) *float64 {
 }
 
 // costOf returns the cost of a batch, or nil if no prices are configured.
-func (s *Service) costOf(d *DryRun) *Cost {
+func (s *Service) costOf(d *DryRun) *client.Cost {
 	if len(s.cfg.Prices) == 0 {
 		return nil
 	}
-	c := &Cost{Currency: s.cfg.Currency, Providers: map[string]float64{}}
+	c := &client.Cost{Currency: s.cfg.Currency, Providers: map[string]float64{}}
 	for i := range d.Routes {
 		r := &d.Routes[i]
 		if r.Reason != "" {

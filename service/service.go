@@ -367,6 +367,7 @@ func Operations(s *Service) []operation.Operation {
 		endpoints.Operations(s.Endpoints, s.guard),
 		templates.Operations(s.Templates, s.guard),
 		mail.Operations(s.Mail),
+		updates.Operations(),
 		commands.Operations(s.Commands),
 		operate.Operations(s.Operate),
 		suppressions.Operations(s.Suppressions),

@@ -28,7 +28,7 @@ import (
 // operations are the calls of the API by their names: those of the table, and those that api has handlers of its own for.
 var operations = sync.OnceValue(func() map[string]operation.Operation {
 	out := map[string]operation.Operation{}
-	for _, o := range append(service.Operations(new(service.Service)), listUpdates, rescheduleBatch) {
+	for _, o := range append(service.Operations(new(service.Service)), rescheduleBatch) {
 		out[o.Name] = o
 	}
 	return out

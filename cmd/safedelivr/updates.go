@@ -14,7 +14,6 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // pageOfUpdates is a page of updates, or of notices.
@@ -23,15 +22,6 @@ type pageOfUpdates struct {
 	Next             string `json:"next_cursor"`
 	More             bool
 }
-
-// listUpdates is described in api/openapi.base.yaml.
-var listUpdates = operation.Declared[struct {
-	Batch  string    `query:"batch"`
-	Events []string  `query:"events"`
-	From   time.Time `query:"from"`
-	State  string    `query:"state"`
-	Tag    string    `query:"tag"`
-}, pageOfUpdates](operation.Operation{Name: "listUpdates", Route: "GET /v1/updates"})
 
 func updatesCommand(c *cli) *cobra.Command {
 	var user string
@@ -42,6 +32,7 @@ func updatesCommand(c *cli) *cobra.Command {
 also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
 as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
 want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
+		only: []string{"batch", "events", "from", "state", "tag"},
 		usage: map[string]string{
 			"batch":  "only those of this batch",
 			"events": "only these: " + feed.Names("") + " (default: all changes of the state)",

@@ -174,6 +174,8 @@ var otherwise = map[string]string{
 	"getKeyLimits": "user limits", "setKeyLimits": "user limits", "setUserLimits": "user limits",
 	"setSenders": "user senders", "getUser": "all that print names", "listUserKeys": "key list",
 	"getUsage": "user limits", "getCheck": "check, which recounts",
+	"listRejected": "batch rejected", "exportRejected": "batch rejected", "runCheck": "check", "runReplay": "replay",
+	"listNotices": "updates --installation", "countUpdates": "nothing: it counts what updates prints",
 	"updateEndpoint": "nothing: it replaces all settings, with headers that no answer has",
 }
 

@@ -241,7 +241,7 @@ func planOf(p *service.DryRun) *planView {
 }
 
 // costWords says what a batch costs.
-func costWords(c *service.Cost) string {
+func costWords(c *client.Cost) string {
 	text := "At the configured prices it costs " + amount(c.Currency, c.Least)
 	if c.Most > c.Least {
 		text += " to " + amount(c.Currency, c.Most) + ", depending on the providers"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/format"
 	"go/token"
@@ -15,7 +16,7 @@ import (
 func goClient(ops []operation.Operation) ([]byte, error) {
 	var b strings.Builder
 	for i := range ops {
-		if ops[i].Schema == "" {
+		if ops[i].Call != operation.ByHand {
 			goCall(&b, &ops[i])
 		}
 	}
@@ -29,7 +30,7 @@ func goClient(ops []operation.Operation) ([]byte, error) {
 // goCall adds the method of an operation. Its arguments are the parts of the path, the parameters of the query that are
 // texts or numbers, and the body, or its field if it has one. An option has each other parameter.
 func goCall(b *strings.Builder, o *operation.Operation) {
-	name := strings.ToUpper(o.Name[:1]) + o.Name[1:]
+	name := cmp.Or(o.Call, strings.ToUpper(o.Name[:1])+o.Name[1:])
 	b.WriteString("\n" + comment(name+" is "+o.Route+": "+lower(o.Title)+"."))
 	b.WriteString("//\n" + comment(o.Description()))
 	args, query := parameters(o)

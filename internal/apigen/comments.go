@@ -34,7 +34,7 @@ func (c *comments) read(pkg string) {
 		c.files = map[string]map[string]string{}
 	}
 	c.files[pkg] = out
-	dir := filepath.Join(c.root, strings.TrimPrefix(pkg, module))
+	dir := filepath.Join(c.root, strings.Replace(strings.TrimPrefix(pkg, module), "main", "internal/apigen", 1))
 	list, err := os.ReadDir(dir)
 	for _, entry := range list {
 		if err == nil && strings.HasSuffix(entry.Name(), ".go") && !strings.HasSuffix(entry.Name(), "_test.go") {

@@ -17,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -26,6 +28,9 @@ const (
 	pathsMark    = "  # The operations of the table.\n"
 	schemasMark  = "    # The structs of the table.\n"
 	commandsMark = "      # The kinds of command.\n"
+	updatesMark  = "      # The types of updates.\n"
+	noticesMark  = "      # The types of notices.\n"
+	postsMark    = "  # The types of posts.\n"
 )
 
 // openAPI returns the description of the API: the part that is written by hand with the operations of the table.
@@ -34,12 +39,20 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	d := description{words: words, schemas: map[string]string{}}
+	_, byHand, _ := strings.Cut(string(base), "\n  schemas:")
+	d := description{words: words, schemas: map[string]string{}, byHand: byHand}
+	for _, answer := range answers {
+		d.schema(answer, false)
+	}
+	for _, request := range requests {
+		d.schema(request, true)
+	}
+	d.form()
 	slices.SortStableFunc(ops, func(a, b operation.Operation) int { return strings.Compare(a.Path(), b.Path()) })
 	for i := range ops {
 		path := "  " + ops[i].Path() + ":\n"
 		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are written by hand
-			here := description{words: words, schemas: d.schemas}
+			here := description{words: words, schemas: d.schemas, byHand: d.byHand}
 			here.operation(&ops[i])
 			d.err = errors.Join(d.err, here.err)
 			base = bytes.Replace(base, mark, append(mark, here.paths.String()...), 1)
@@ -55,11 +68,19 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 		return nil, d.err
 	}
 	for name := range d.schemas {
-		if bytes.Contains(base, []byte("\n    "+name+":\n")) {
+		if d.hasByHand(name) {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the schema %s, too", name)
 		}
 	}
-	marks := map[string]string{pathsMark: d.paths.String(), schemasMark: d.allSchemas(), commandsMark: commandKinds()}
+	var kinds []models.CommandKind
+	for kind := range models.CommandKinds() {
+		kinds = append(kinds, kind)
+	}
+	marks := map[string]string{
+		pathsMark: d.paths.String(), schemasMark: d.allSchemas(), postsMark: posts(),
+		commandsMark: enum(kinds), updatesMark: enum(feed.Types),
+		noticesMark: enum(feed.NoticeTypes),
+	}
 	for mark, text := range marks {
 		if bytes.Count(base, []byte(mark)) != 1 {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the line %q not once", strings.TrimSpace(mark))
@@ -76,12 +97,18 @@ type description struct {
 	words   *comments
 	paths   strings.Builder
 	schemas map[string]string // by name
+	byHand  string            // the schemas that are written by hand
 	path    string            // the last one
 	err     error             // the first one
 }
 
 func (d *description) line(indent int, format string, args ...any) {
 	d.paths.WriteString(strings.Repeat(" ", indent) + fmt.Sprintf(format, args...) + "\n")
+}
+
+// hasByHand reports whether a schema is written by hand.
+func (d *description) hasByHand(name string) bool {
+	return strings.Contains(d.byHand, "\n    "+name+":")
 }
 
 // operation adds an operation below its path.
@@ -120,6 +147,9 @@ func (d *description) parameters(o *operation.Operation) {
 		required := ""
 		if p.In == "path" {
 			required = " required: true,"
+		}
+		if p.Field.Type.Kind() == reflect.Slice {
+			required = " style: form, explode: false,"
 		}
 		d.line(8, "- {name: %s, in: %s,%s description: %s, schema: %s}", p.Name, p.In, required,
 			strconv.Quote(text), d.value(p.Field.Type, p.Field.Tag, true))
@@ -174,11 +204,15 @@ func (d *description) responses(o *operation.Operation) {
 	}
 	d.line(10, "description: %s", returns)
 	d.line(10, "headers: {%s}", strings.Join(headers, ", "))
-	switch {
-	case o.Schema != "":
-		d.line(10, `content: {application/json: {schema: {$ref: "#/components/schemas/%s"}}}`, o.Schema)
-	case o.Out != nil:
-		d.line(10, "content: {application/json: {schema: %s}}", d.schema(o.Out, false))
+	var content []string
+	if o.Out != nil && o.Out.Kind() == reflect.Struct {
+		content = append(content, "application/json: {schema: "+d.schema(o.Out, false)+"}")
+	}
+	if o.Media != "" {
+		content = append(content, o.Media+": {schema: {type: string}}")
+	}
+	if len(content) > 0 {
+		d.line(10, "content: {%s}", strings.Join(content, ", "))
 	}
 	all := slices.Concat(statuses, o.Errors)
 	if o.HasBody() {
@@ -218,15 +252,32 @@ func withErrors(base []byte) []byte {
 	})
 }
 
+// answers are the types of answers and posts that no operation has.
+var answers = []reflect.Type{
+	reflect.TypeFor[client.Accepted](), reflect.TypeFor[client.ChangeResult](), reflect.TypeFor[client.Error](),
+	reflect.TypeFor[client.Event](), reflect.TypeFor[client.Plan](),
+	reflect.TypeFor[client.Readiness](), reflect.TypeFor[client.SuppressionImport](),
+}
+
+// names are the names of schemas that differ from those of their types, by whether they are of requests.
+var names = map[bool]map[string]string{
+	false: {"AttachmentInfo": "Attachment", "Error": "Problem", "Event": "UpdatePost", "Plan": "DryRun"},
+	true:  {"Attachment": "NewAttachment", "Recipient": "RecipientFields", "SendWindow": "NewSendWindow"},
+}
+
+// reference returns a reference to a schema.
+func reference(name string) string { return fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name) }
+
 // schema returns a reference to the schema of a struct, and adds the schema.
 func (d *description) schema(t reflect.Type, request bool) string {
-	ref := fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, t.Name())
-	if _, ok := d.schemas[t.Name()]; ok {
+	name := cmp.Or(names[request][t.Name()], t.Name())
+	ref := reference(name)
+	if _, ok := d.schemas[name]; ok {
 		return ref
 	}
-	d.schemas[t.Name()] = "" // it may refer to itself
+	d.schemas[name] = "" // it may refer to itself
 	var b strings.Builder
-	fmt.Fprintf(&b, "    %s:\n      type: object\n", t.Name())
+	fmt.Fprintf(&b, "    %s:\n      type: object\n", name)
 	fields := slices.DeleteFunc(slices.Clone(operation.Fields(t)), func(f operation.Field) bool {
 		return !request && f.Field.Tag.Get("only") == "request"
 	})
@@ -246,21 +297,29 @@ func (d *description) schema(t reflect.Type, request bool) string {
 			text = ", description: " + strconv.Quote(text)
 		}
 		schema := d.value(f.Field.Type, f.Field.Tag, request)
-		if f.Field.Type.Kind() == reflect.Pointer && !f.Omitted {
+		null := f.Field.Type.Kind() == reflect.Pointer && !f.Omitted
+		if request && !strings.HasSuffix(f.Declaring.PkgPath(), "/client") { // in streams null counts as absent
+			null = !f.Required && !strings.HasPrefix(schema, "{$ref")
+		}
+		if null {
 			schema = nullable(schema)
 		}
 		fmt.Fprintf(&b, "        %s: %s%s}\n", f.Name, strings.TrimSuffix(schema, "}"), text)
 	}
-	d.schemas[t.Name()] = b.String()
+	d.schemas[name] = b.String()
 	return ref
 }
 
 // typeOf finds the type of a schema.
 var typeOf = regexp.MustCompile(`^{type: (\w+)`)
 
+// enumOf finds the values of a schema that has no schemas in it.
+var enumOf = regexp.MustCompile(`enum: \[([^\]]*)\]`)
+
 // nullable returns a schema that allows null, too.
 func nullable(schema string) string {
 	if typeOf.MatchString(schema) {
+		schema = enumOf.ReplaceAllString(schema, "enum: [$1, null]")
 		return typeOf.ReplaceAllString(schema, "{type: [$1, 'null']")
 	}
 	return "{anyOf: [" + schema + ", {type: 'null'}]}"
@@ -269,24 +328,27 @@ func nullable(schema string) string {
 // value returns the schema of a member.
 func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool) string {
 	bound := func(name, tagged string) string {
-		if v := tag.Get(tagged); v != "" && request {
+		if v := tag.Get(tagged); v != "" {
 			return ", " + name + ": " + v
 		}
 		return ""
 	}
 	named := ""
-	if name := tag.Get("schema"); name != "" {
-		named = fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name)
+	if name := cmp.Or(tag.Get("schema"), t.Name()); tag.Get("schema") != "" || d.hasByHand(name) {
+		named = reference(name)
 	}
 	switch {
+	case tag.Get("whole") != "":
+		return reference(tag.Get("whole"))
 	case t.Kind() == reflect.Pointer:
 		return d.value(t.Elem(), tag, request)
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "{type: object}"
-	case t == reflect.TypeFor[time.Time]():
+	case t == reflect.TypeFor[time.Time]() && named == "":
 		return scalar(t, tag)
 	case t.Kind() == reflect.Slice:
-		return "{type: array" + bound("maxItems", "max") + ", items: " + cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
+		return "{type: array" + bound("minItems", "min") + bound("maxItems", "max") + bound("uniqueItems", "unique") +
+			", items: " + cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
 	case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.Interface:
 		return "{type: object}"
 	case t.Kind() == reflect.Map:
@@ -296,8 +358,6 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 		return named
 	case t.Kind() == reflect.Struct:
 		return d.schema(t, request)
-	case !request:
-		tag = reflect.StructTag(strings.NewReplacer("max:", "-:", "min:", "-:", "pattern:", "-:").Replace(string(tag)))
 	}
 	return scalar(t, tag)
 }
@@ -326,11 +386,14 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		out = append(out, "type: boolean")
 	case t.Kind() == reflect.Float64:
 		out = append(out, "type: number")
+		add("minimum", "min")
+		add("maximum", "max")
 	case t.Kind() == reflect.String:
 		out = append(out, "type: string")
 		if values := tag.Get("enum"); values != "" {
 			out = append(out, "enum: ["+strings.ReplaceAll(values, ",", ", ")+"]")
 		}
+		add("minLength", "min")
 		add("maxLength", "max")
 		if pattern := tag.Get("pattern"); pattern != "" {
 			out = append(out, "pattern: "+strconv.Quote(pattern))
@@ -344,17 +407,45 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		add("maximum", "max")
 	}
 	add("format", "format")
+	add("const", "const")
 	add("default", "default")
 	return "{" + strings.Join(out, ", ") + "}"
 }
 
-// commandKinds returns the line that lists the kinds of command.
-func commandKinds() string {
-	var kinds []string
-	for kind := range models.CommandKinds() {
-		kinds = append(kinds, string(kind))
+// enum returns the line that lists the values of a type.
+func enum[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
 	}
-	return "      enum: [" + strings.Join(kinds, ", ") + "]\n"
+	return "      enum: [" + strings.Join(texts, ", ") + "]\n"
+}
+
+// posts returns the posts to endpoints, by their types. Those of the table before them have the parameters and the
+// answers.
+func posts() string {
+	var b strings.Builder
+	for _, t := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(feed.Types, feed.NoticeTypes)))) {
+		name := "post"
+		for part := range strings.SplitSeq(string(t), ".") {
+			name += strings.ToUpper(part[:1]) + part[1:]
+		}
+		var bodies []string
+		if slices.Contains(feed.Types, t) {
+			bodies = append(bodies, `{$ref: "#/components/schemas/UpdatePost"}`)
+		}
+		if slices.Contains(feed.NoticeTypes, t) {
+			bodies = append(bodies, `{$ref: "#/components/schemas/NoticePost"}`)
+		}
+		body := bodies[0]
+		if len(bodies) > 1 {
+			body = "{anyOf: [" + strings.Join(bodies, ", ") + "]}"
+		}
+		fmt.Fprintf(&b, "  %s:\n    post:\n      tags: [endpoints]\n      operationId: %s\n      summary: %s\n"+
+			"      security: []\n      parameters: *signed\n      requestBody: {required: true, content: {application/json: {schema: %s}}}\n"+
+			"      responses: *accepted\n", t, name, t.Title(), body)
+	}
+	return b.String()
 }
 
 func (d *description) allSchemas() string {

@@ -89,9 +89,10 @@ func TestFailureNeedsAFault(t *testing.T) {
 			{What: "attempt", Attempt: 1, Provider: "sg"},
 			{What: "answer", Attempt: 1, Provider: "sg", Status: http.StatusBadRequest, At: time.Now()},
 		}
-		l := &client.Log{Reason: string(c.reason)}
+		l := new(client.Log)
+		l.Reason = string(c.reason)
 		if c.reason == models.NoProviderLeft || c.reason == models.RetriesUsedUp {
-			l = &client.Log{Reason: string(models.ProviderUnavailable), EndedBy: string(c.reason)}
+			l.Reason, l.EndedBy = string(models.ProviderUnavailable), string(c.reason)
 		}
 		require.Equal(t, c.want, explained(d, l, refused, &o), "%s %v: no provider answered so", c.reason, c.copies)
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -73,46 +74,60 @@ func (t Type) Event() bool {
 	return t != EndpointDisabled && slices.Index(Types, t) > slices.Index(Types, Queued)
 }
 
-// typeWords says what happened, for people.
-var typeWords = map[Type]string{
-	Delivered:                 "delivered",
-	Failed:                    "failed",
-	Cancelled:                 "cancelled",
-	Queued:                    "sent again",
-	Deferred:                  "deferred",
-	Bounced:                   "bounced",
-	Complained:                "complaint",
-	Unsubscribed:              "unsubscribed",
-	Opened:                    "opened",
-	Clicked:                   "clicked",
-	BatchDone:                 "batch done",
-	SuppressionAdded:          "address suppressed",
-	ProviderSuspended:         "provider suspended",
-	ProviderRecovered:         "provider recovered",
-	FailoverStarted:           "failover started",
-	FailoverEnded:             "failover ended",
-	CheckDifference:           "sums differ",
-	UnknownOutcomes:           "unknown outcomes",
-	Type(models.QueueStalled): "queue stalled",
-	QuotaNear:                 "limit nearly used up",
-	ComplaintsHigh:            "many complaints",
-	EndpointDisabled:          "endpoint disabled",
-	WebhooksRefused:           "webhooks refused",
-	WebhooksAccepted:          "webhooks accepted again",
-	AcceptanceStopped:         "batches refused",
-	AcceptanceResumed:         "batches accepted again",
-	SendingStopped:            "no provider accepts mail",
-	SendingResumed:            "a provider accepts mail again",
-	All:                       "everything",
+// typeWords says what happened, for people: in a few words, and as the title of a post.
+var typeWords = map[Type]struct{ words, title string }{
+	Delivered: {
+		"delivered", "The mail to a recipient was delivered, or accepted by a provider that reports no deliveries",
+	},
+	Failed:       {"failed", "The mail to a recipient failed"},
+	Cancelled:    {"cancelled", "The mail to a recipient was cancelled"},
+	Queued:       {"sent again", "The mail to a recipient is sent again"},
+	Deferred:     {"deferred", "A provider reported the first deferral"},
+	Bounced:      {"bounced", "A provider has given up the mail to a recipient"},
+	Complained:   {"complaint", "A recipient has reported the mail as spam"},
+	Unsubscribed: {"unsubscribed", "A recipient has unsubscribed"},
+	Opened:       {"opened", "The mail was opened for the first time"},
+	Clicked:      {"clicked", "A link in the mail was followed for the first time"},
+	BatchDone:    {"batch done", "No log of a batch is queued any more"},
+	SuppressionAdded: {
+		"address suppressed",
+		"An address was added to the suppression list; of an endpoint of the installation, to everyone's",
+	},
+	ProviderSuspended: {"provider suspended", "A provider gets no mail"},
+	ProviderRecovered: {"provider recovered", "A provider gets mail again"},
+	FailoverStarted:   {"failover started", "Calls to a provider fail; its mail goes through others"},
+	FailoverEnded:     {"failover ended", "Calls to a provider succeed again"},
+	CheckDifference:   {"sums differ", "More sums differ from their recount than before"},
+	UnknownOutcomes: {
+		"unknown outcomes", "Calls to a provider have ended without an answer, in the last minute",
+	},
+	Type(models.QueueStalled): {
+		"queue stalled", "A queue of the broker delivered its messages to no worker, and was subscribed anew",
+	},
+	QuotaNear: {"limit nearly used up", "A user has used more than four fifths of a limit of an hour or day"},
+	ComplaintsHigh: {
+		"many complaints", "Too much of a user's mail that was accepted on a day and delivered was reported as spam",
+	},
+	EndpointDisabled: {
+		"endpoint disabled",
+		"An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it",
+	},
+	WebhooksRefused:   {"webhooks refused", "The webhooks of a provider are refused"},
+	WebhooksAccepted:  {"webhooks accepted again", "The webhooks of a provider are accepted again"},
+	AcceptanceStopped: {"batches refused", "Batches are refused, because a disk is nearly full"},
+	AcceptanceResumed: {"batches accepted again", "Batches are accepted again"},
+	SendingStopped:    {"no provider accepts mail", "No provider accepts mail"},
+	SendingResumed:    {"a provider accepts mail again", "A provider accepts mail again"},
+	All:               {"everything", ""},
 }
 
 // Words says what happened, for people.
 func (t Type) Words() string {
-	if words, ok := typeWords[t]; ok {
-		return words
-	}
-	return string(t)
+	return cmp.Or(typeWords[t].words, string(t))
 }
+
+// Title says in a sentence what happened.
+func (t Type) Title() string { return typeWords[t].title }
 
 // TypeOf returns the type of an update to a state, or if there is none, of an event.
 func TypeOf(s models.State, event models.EventKind) Type {

@@ -24,10 +24,17 @@ const (
 
 // Attachment is a file of a request.
 type Attachment struct {
-	Filename, Type, ContentID string
-	Disposition               string // attachment or inline; empty: inline if there is a content ID
-	File                      *File
-	Flawed                    bool // the caller has reported mistakes in it
+	// One line of at most 255 bytes without `/`, `\` and `;`.
+	Filename string `json:"filename" required:"true" min:"1" max:"255"`
+	// Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to
+	// accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream.
+	Type string `json:"content_type"`
+	// Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message.
+	ContentID string `json:"content_id" pattern:"^[A-Za-z0-9_.@+-]{1,128}$"`
+	// `inline` if there is a content ID, and `attachment` if there is none.
+	Disposition string `json:"disposition" enum:"attachment,inline"`
+	File        *File  `json:"content" required:"true" schema:"FileContent"`
+	Flawed      bool   // the caller has reported mistakes in it
 }
 
 // attachments are the files of a request. Their bytes are in a buffer, one file behind the other.

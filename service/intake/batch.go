@@ -11,41 +11,81 @@ import (
 
 // Batch has the fields of a batch as a request gives them, without the recipients and the attachments. The decoders
 // of all formats read its names and limits: max of the elements, enum of the values. The decoder of JSON refuses an
-// empty text in a field that is filled; elsewhere an empty text counts as absent.
+// empty text in a field that is filled; elsewhere an empty text counts as absent. The description of the API is made
+// from it, as from the structs of operations. There the tag whole names the schema of a field, and not of its elements.
 type Batch struct {
-	From      string            `json:"from"`
-	ReplyTo   []string          `json:"reply_to"  max:"10"`
-	OneText   bool              // ReplyTo was given as one text, and not as a list
-	Subject   string            `json:"subject"`
-	Text      string            `json:"text"      lines:"any"`
-	HTML      string            `json:"html"      lines:"any"`
-	Body      string            `json:"body"`     // another name for HTML
-	Template  string            `json:"template"` // a name, or a name and a version like welcome@3
-	Language  string            `json:"language"`
-	Category  string            `json:"category"`
-	Tags      []string          `json:"tags"      max:"10"`
-	Headers   []models.Header   `json:"headers"   max:"20"`
-	Metadata  map[string]string `json:"metadata"  max:"50"`
-	CC        []string          `json:"cc"`
-	BCC       []string          `json:"bcc"`
-	Providers []string          `json:"providers"` // empty, but not nil, is a mistake
-	Lane      string            `json:"lane"       enum:"urgent,bulk" filled:"true"`
-	OnUnknown string            `json:"on_unknown" enum:"hold,resend" filled:"true"`
+	// An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template
+	// it is required, like `subject`, and `text` or `html`.
+	From string `json:"from" schema:"Mailbox"`
+	// A mailbox, or a list of at most 10.
+	ReplyTo []string `json:"reply_to" max:"10" whole:"ReplyTo"`
+	OneText bool     // ReplyTo was given as one text, and not as a list
+	// One line of at most 998 bytes, also with the values of each recipient. May contain placeholders.
+	Subject string `json:"subject"`
+	// Plain text body. Text, HTML or both are required. May contain placeholders.
+	Text string `json:"text" lines:"any"`
+	HTML string `json:"html" lines:"any"` // HTML body. May contain placeholders.
+	Body string `json:"body"`             // Another name for `html`.
+	// The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
+	// version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
+	Template string `json:"template" schema:"TemplateChoice"`
+	// Language of the template, like `de-AT`. It falls back to `de`, and that to the default.
+	Language string `json:"language"`
+	Category string `json:"category"` // The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag.
+	// Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says
+	// what was left out.
+	Tags []string `json:"tags" max:"10" schema:"Tag" unique:"true"`
+	// Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
+	// the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
+	// Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
+	// servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
+	Headers  []models.Header   `json:"headers" max:"20" whole:"NewHeaders"`
+	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
+	// Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one
+	// recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is
+	// first: in `to`, `cc`, `bcc`. See docs/api.md.
+	CC []string `json:"cc" schema:"Mailbox"`
+	// Addresses that get the mail of `cc`, and that no other recipient sees.
+	BCC []string `json:"bcc" schema:"Mailbox"`
+	// Providers that the batch may use, tried in this order. Default: all providers, by weight.
+	Providers []string `json:"providers" min:"1" unique:"true"` // empty, but not nil, is a mistake
+	Lane      string   `json:"lane" enum:"urgent,bulk" filled:"true" schema:"Lane"`
+	OnUnknown string   `json:"on_unknown" enum:"hold,resend" filled:"true" schema:"OnUnknown"`
 	Times
 
-	AllowDuplicates bool  `json:"allow_duplicates"` // keep repeated addresses
-	TrackOpens      bool  `json:"track_opens"`
-	TrackClicks     bool  `json:"track_clicks"`
-	Unsubscribe     *bool `json:"unsubscribe"` // nil: true for bulk mail with a category, if there is a page for it
+	// Send one mail for each repetition of an address. Default: repeated addresses are dropped.
+	AllowDuplicates bool `json:"allow_duplicates"`
+	// Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set
+	// at the provider.
+	TrackOpens bool `json:"track_opens"`
+	// Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set
+	// at the provider.
+	TrackClicks bool `json:"track_clicks"`
+	// Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of
+	// a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes
+	// from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server
+	// has SAFEDELIVR_PUBLIC_URL.
+	Unsubscribe *bool `json:"unsubscribe"`
 }
 
 // Times are those of a batch, or of a recipient in place of those of the batch, as a request gives them. An empty one
 // is not given.
 type Times struct {
-	DeliverAt string  `json:"deliver_at"  filled:"true"`
-	ExpiresAt string  `json:"expires_at"  filled:"true"`
-	TimeZone  string  `json:"time_zone"`
-	Window    *Window `json:"send_window"`
+	// When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
+	// `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
+	// shows twice the first is meant. Default: at once.
+	DeliverAt string `json:"deliver_at" filled:"true"`
+	// After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
+	// `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
+	// (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
+	ExpiresAt string `json:"expires_at" filled:"true"`
+	// IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`.
+	TimeZone string `json:"time_zone"`
+	// Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
+	// before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within
+	// the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one;
+	// `none` lets the mail leave at any time.
+	Window *Window `json:"send_window" schema:"WindowOrNone"`
 }
 
 // Window is a send window as a request gives it.

@@ -141,15 +141,22 @@ func (in *Intake) Size(batch *models.Batch) int64 {
 
 // Recipient is one recipient of a request.
 type Recipient struct {
-	Email, Name string // Email may contain a name
-	Vars        map[string]string
-	JSON        []string // names of variables whose value is JSON that is not a string
-	Metadata    map[string]string
-	Headers     []models.Header
-	ClientID    string // of the message
-	Times       Times  // in place of those of the batch
-	Pointer     string // JSON pointer of the address, relative to the recipient
-	Flawed      bool   // the caller has reported mistakes in it
+	Email string `json:"email" required:"true" schema:"Mailbox"` // An address, with or without a name.
+	Name  string `json:"name"`
+	// Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need
+	// no value. Lists and objects are for templates only.
+	Vars     map[string]string `json:"vars" max:"100" schema:"Variable"`
+	JSON     []string          // names of variables whose value is JSON that is not a string
+	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
+	// Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The
+	// placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch.
+	// Some kinds of provider carry them only if the mails of the batch have fields of the same names: see
+	// docs/capabilities.md.
+	Headers  []models.Header `json:"headers" max:"20" whole:"NewHeaders"`
+	Times                    // in place of those of the batch
+	ClientID string          // of the message
+	Pointer  string          // JSON pointer of the address, relative to the recipient
+	Flawed   bool            // the caller has reported mistakes in it
 }
 
 // Of returns recipients that are in memory as those of a request.

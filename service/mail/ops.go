@@ -2,6 +2,7 @@ package mail
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -71,6 +72,10 @@ type (
 		span
 		operation.Page
 	}
+	batchPart struct {
+		operation.ByID
+		operation.Page
+	}
 	batchLogsQuery struct {
 		operation.ByID
 		// Only logs in this state.
@@ -120,9 +125,24 @@ func Operations(s *Reader) []operation.Operation {
 			v.Lines = append([]backlog.Line{}, v.Lines...) // an empty list is not null
 			return v, err
 		})),
-		operation.Reading(operation.Operation{
+		operation.Declared[batchPart, client.RejectedPage](operation.Operation{
+			Name: "listRejected", Route: "GET /v1/batches/{id}/rejected", Tag: tagBatches, Scope: models.ScopeRead,
+			Title: "List the recipients that were left out of a batch", Returns: "A page of rejected recipients.",
+			Errors: []int{http.StatusConflict}, Media: "text/csv", Call: operation.ByHand,
+			Text: "Those with mistakes that a request with `mode=permissive` had, in its order; each with its " +
+				"first mistake. With `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The " +
+				"list is removed with the content of the batch (`content_removed`).",
+		}),
+		operation.Declared[operation.ByID, string](operation.Operation{
+			Name: "exportRejected", Route: "GET /v1/batches/{id}/rejected.csv", Tag: tagBatches, Scope: models.ScopeRead,
+			Title: "Export the recipients that were left out of a batch", Returns: "The list.",
+			Errors: []int{http.StatusConflict}, Media: "text/csv", Call: operation.ByHand,
+			Text: "All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If " +
+				"they cannot be read to their end, the connection is closed before the end of the answer.",
+		}),
+		operation.As[client.BatchPage](operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "List your batches", Returns: "A page of batches.", Schema: "BatchPage",
+			Title: "List your batches", Returns: "A page of batches.", Call: operation.ByHand,
 			Text: "Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is " +
 				"selected if for each of the properties of recipients it has a recipient with that property. A page may be short " +
 				"or empty and still have a next cursor.",
@@ -130,24 +150,24 @@ func Operations(s *Reader) []operation.Operation {
 			f := BatchFilter{State: in.State, Subject: in.Subject, Sender: in.Sender, User: in.User}
 			f.Logs = in.addTo(in.filter(in.RecipientState))
 			return s.FindBatches(ctx, who, f, in.Page)
-		}),
-		operation.Reading(operation.Operation{
+		})),
+		operation.As[client.Batch](operation.Reading(operation.Operation{
 			Name: "getBatch", Route: "GET /v1/batches/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a batch with its counts", Returns: "The batch.", Schema: "Batch",
+			Title: "Get a batch with its counts", Returns: "The batch.", Call: "Batch",
 			Text: "With the scope `operate` you can get the batches of other users, too.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (BatchView, error) {
 			return s.Batch(ctx, who, in.ID)
-		}),
-		operation.Reading(operation.Operation{
+		})),
+		operation.As[client.LogPage](operation.Reading(operation.Operation{
 			Name: "listLogs", Route: "GET /v1/batches/{id}/logs", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "List the logs of a batch", Returns: "A page of logs.", Schema: "LogPage",
+			Title: "List the logs of a batch", Returns: "A page of logs.", Call: operation.ByHand,
 			Text: "In the order of its recipients. A page may be short or empty and still have a next cursor.",
 		}, func(ctx context.Context, who caller.Caller, in *batchLogsQuery) (LogPage, error) {
 			return s.Logs(ctx, who, in.ID, in.filter(in.State), in.Page)
-		}),
-		operation.Reading(operation.Operation{
+		})),
+		operation.As[client.FoundLogPage](operation.Reading(operation.Operation{
 			Name: "searchLogs", Route: "GET /v1/logs", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Find your logs in all batches", Returns: "A page of logs.", Schema: "FoundLogPage",
+			Title: "Find your logs in all batches", Returns: "A page of logs.", Call: operation.ByHand,
 			Text: "Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its " +
 				"address is removed; by what happened to it, a second or so later. A page may be short or empty and still have a " +
 				"next cursor.",
@@ -155,20 +175,20 @@ func Operations(s *Reader) []operation.Operation {
 			f := in.addTo(in.filter(in.State))
 			f.Email, f.Part = addressOf(in.Email), in.Part
 			return s.FindLogs(ctx, who, f, in.Page)
-		}),
-		operation.Reading(operation.Operation{
+		})),
+		operation.As[client.Log](operation.Reading(operation.Operation{
 			Name: "getLog", Route: "GET /v1/logs/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a log with its timeline", Returns: "The log.", Schema: "Log",
+			Title: "Get a log with its timeline", Returns: "The log.", Call: "Log",
 			Text: "The log says what happened to one recipient, and why.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (LogStory, error) {
 			return s.Log(ctx, who, in.ID)
-		}),
-		operation.Reading(operation.Operation{
+		})),
+		operation.As[client.Message](operation.Reading(operation.Operation{
 			Name: "getMessage", Route: "GET /v1/messages/{id}", Tag: tagBatches, Scope: models.ScopeRead,
-			Title: "Get a message by your own id", Returns: "The message.", Schema: "Message",
+			Title: "Get a message by your own id", Returns: "The message.", Call: "Message",
 			Text: "The log of the message as it is now, and its history. `id` is your id of the message, escaped.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (MessageView, error) {
 			return s.Message(ctx, who, in.ID)
-		}),
+		})),
 	}
 }

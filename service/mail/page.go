@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
-	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
@@ -39,17 +39,7 @@ func placeOf(q *operation.Query, p operation.Page, list string) (out place) {
 }
 
 // PageInfo describes a page of a list that can be read in both directions.
-type PageInfo struct {
-	First int    `json:"first"`           // number of its first entry, from 1
-	Total *int64 `json:"total,omitempty"` // entries of the list; nil: not known
-	// AtLeast is how many entries a list has at least whose total is not known; 0: not known either.
-	AtLeast int64  `json:"total_at_least,omitempty"`
-	Next    string `json:"next_cursor"`     // empty on the last page
-	Prev    string `json:"previous_cursor"` // empty on the first page
-	// Until is set if the page ended because it had read as much as one page may: nothing is known yet of mail that was
-	// accepted before, or is due after it, or the other way round if the page was read backwards.
-	Until time.Time `json:"searched_until,omitzero"`
-}
+type PageInfo = client.PageInfo
 
 // listing is a list of entries in the order of their IDs.
 type listing[T any] struct {

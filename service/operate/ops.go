@@ -16,8 +16,32 @@ type command struct{ Body client.Reason }
 
 // Operations returns the calls about what operators control.
 func Operations(s *Installation) []operation.Operation {
-	return slices.Concat(blockOperations(s), providerOperations(s), queueOperations(s), workerOperations(s))
+	return slices.Concat(blockOperations(s), providerOperations(s), queueOperations(s), workerOperations(s), longOperations)
 }
+
+// longOperations are long work, which reports its steps.
+var longOperations = []operation.Operation{
+	operation.Declared[struct{ Body client.NewCheck }, string](operation.Operation{
+		Name: "runCheck", Route: "POST /v1/check", Tag: operation.TagOperation, Scope: models.ScopeOperate,
+		Title: "Recount sums and compare them with what is shown", Returns: "The steps of the check.",
+		Errors: noWorker, Media: "application/x-ndjson", Call: operation.ByHand,
+		Text: "Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a " +
+			"line for each step: `found` is a difference, `progress` has the counts up to there, and the last line " +
+			"is `done`, or `error` if the check breaks off. It may take hours. It ends if the client closes the " +
+			"connection. Mail may flow meanwhile. The answer is 409 (`no_worker_role`) from a process without the " +
+			"role worker.",
+	}),
+	operation.Declared[struct{ Body client.NewReplay }, string](operation.Operation{
+		Name: "runReplay", Route: "POST /v1/replay", Tag: operation.TagOperation, Scope: models.ScopeOperate,
+		Title: "Read webhook posts again", Returns: "The steps of the replay.",
+		Errors: noWorker, Media: "application/x-ndjson", Call: operation.ByHand,
+		Text: "Reads the posts of the inbox again with the parsers of this version. Results that differ replace " +
+			"those from before. The answer is NDJSON like that of a check: `progress`, and `done` or `error` in the " +
+			"last line. The answer is 409 (`no_worker_role`) from a process without the role worker.",
+	}),
+}
+
+var noWorker = []int{http.StatusNotFound, http.StatusConflict}
 
 // blockOperations are the calls about block rules and holds.
 func blockOperations(s *Installation) []operation.Operation {

@@ -16,9 +16,11 @@
 // client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of
 // the characters of a text, of the elements of a list; each of the characters of an element; enum of the values,
 // separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
-// lines; schema of the name of a schema that is written by hand; required of a field, or of Body, that a request must
-// have; only of a field that only a request has. The tag required of an embedded struct names those of its fields
-// that a request must have. Check ignores max of a text with lines or enum: the function bounds the length of lines.
+// lines; schema of the name of a schema that is written by hand, and whole if it is that of a list and not of its
+// elements; const of the only value; unique of a list without repetitions; required of a field, or of Body, that a
+// request must have; only of a field that only a request has. The tag required of an embedded struct names those of its
+// fields that a request must have, and without those that it does not have. Check ignores max of a text with lines or
+// enum: the function bounds the length of lines. It ignores min of a text or a list, and unique: they only describe.
 package operation
 
 import (
@@ -38,7 +40,7 @@ import (
 
 // Operation is a call of the API.
 type Operation struct {
-	Name    string       // in OpenAPI and, with a capital letter, in the Go client
+	Name    string       // in OpenAPI
 	Route   string       // method and path, like "POST /v1/endpoints/{id}"
 	Tag     string       // the group of calls
 	Title   string       // what it does, in a few words
@@ -48,7 +50,8 @@ type Operation struct {
 	Returns string       // what the body of the answer is
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
-	Schema  string       // name of the answer's schema, if that and the call of the Go client are written by hand
+	Media   string       // of an answer that is a text, or that may be lines instead of JSON
+	Call    string       // name of the method of the Go client; default: Name with a capital letter
 	MaxBody int64        // in bytes; default 64 KiB
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
@@ -60,6 +63,9 @@ type Operation struct {
 	params  []Parameter
 	run     func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
 }
+
+// ByHand is the Call of an operation whose method is written by hand.
+const ByHand = "-"
 
 // Nothing is the answer of a call that has no body.
 type Nothing struct{}
@@ -261,8 +267,11 @@ func fieldsOf(t reflect.Type) (out []Field) {
 		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			required := strings.Split(f.Tag.Get("required"), ",")
+			required, without := strings.Split(f.Tag.Get("required"), ","), strings.Split(f.Tag.Get("without"), ",")
 			for _, inner := range fieldsOf(f.Type) {
+				if slices.Contains(without, inner.Name) {
+					continue
+				}
 				inner.index = append([]int{i}, inner.index...)
 				inner.Required = inner.Required || slices.Contains(required, inner.Name)
 				out = append(out, inner)

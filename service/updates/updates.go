@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -34,11 +35,7 @@ type Page struct {
 }
 
 // Position says where a page ends.
-type Position struct {
-	Next     string    `json:"next_cursor"`
-	More     bool      `json:"more"`                    // there is more to read now
-	Complete time.Time `json:"complete_until,omitzero"` // no update before it follows; zero: unknown
-}
+type Position = client.UpdatesEnd
 
 // Query selects updates. The zero value selects all that are kept.
 type Query struct {

@@ -65,52 +65,10 @@ export interface paths {
          * @description Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
          *     the first time. After the answer nothing leaves before the new time. A batch whose `deliver_at` is moved, but not its
          *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once.
-         *     Recipients who have times of their own keep them. Needs the scope `send`, or `operate` for the batches of other users.
+         *     Recipients who have times of their own keep them. One of `deliver_at`, `expires_at` and `send_window` is needed.
+         *     Needs the scope `send`, or `operate` for the batches of other users.
          */
         patch: operations["rescheduleBatch"];
-        trace?: never;
-    };
-    "/v1/batches/{id}/rejected": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the recipients that were left out of a batch
-         * @description Those with mistakes that a request with `mode=permissive` had, in its order; each with its first mistake. With
-         *     `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The list is removed with the content of the
-         *     batch (`content_removed`). Needs the scope `read`.
-         */
-        get: operations["listRejected"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/rejected.csv": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Export the recipients that were left out of a batch
-         * @description All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If they cannot be read to their
-         *     end, the connection is closed before the end of the answer. Needs the scope `read`.
-         */
-        get: operations["exportRejected"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
         trace?: never;
     };
     "/v1/messages": {
@@ -124,8 +82,9 @@ export interface paths {
         /**
          * Create, change and cancel messages by your own ids
          * @description Each record says that a message is `new`, is to be changed (`update`), or is not to be sent (`cancel`). You choose its
-         *     `id`. The request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and
-         *     options share batches, so that many records are few calls.
+         *     `id`. A record to cancel needs only `id` and `action`. The other fields are those of a batch with one recipient. The
+         *     request has up to 100,000 records: a list, or one in each line (NDJSON). Messages with the same content and options
+         *     share batches, so that many records are few calls.
          *
          *     **Repeats**: the same request again changes nothing. After an error or a broken connection repeat it: what was not carried
          *     out is, and nothing is sent twice.
@@ -143,88 +102,6 @@ export interface paths {
          *     Needs the scope `send`.
          */
         put: operations["putMessages"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/updates": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read what changed
-         * @description Every change of the state, the reason or the provider of a log is an update, in one order that never changes. Call it
-         *     again with `next_cursor`, which is there even if there is nothing new: each update comes exactly once, also after a
-         *     broken connection. The updates of a log have the numbers 1, 2, 3, … without a hole. Changes of a log that follow each
-         *     other within about a second may be one update.
-         *
-         *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints,
-         *     unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is reported once for a log and provider, however often it was
-         *     reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on
-         *     what you ask for.
-         *
-         *     With `wait` the answer comes as soon as there is an update. A page that is empty, or has fewer updates than `limit`,
-         *     is not the end while `more` is true: the server has read a part of the feed that has none that you want.
-         *
-         *     `from` and `to` select by `at`: ranges that touch have each update in one of them. Until `complete_until` nothing is
-         *     missing any more. Updates are kept for 30 days by default.
-         *
-         *     With `Accept: application/x-ndjson` each line is an update, up to 100,000 of them, and the last line has
-         *     `next_cursor`, `more` and `complete_until`. If the updates cannot be read, the connection is closed before it.
-         *     Needs the scope `read`.
-         */
-        get: operations["listUpdates"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/updates/counts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Count what changed
-         * @description Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call counts a part of the feed: while
-         *     `more` is true, call it again with `next_cursor` and add what it counts. Needs the scope `read`.
-         */
-        get: operations["countUpdates"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/notices": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read what happened to the installation
-         * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and
-         *     limits of users that are nearly used up. Each is reported once, with a number. With `events=suppression.added` additions to everyone's
-         *     suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in
-         *     `GET /v1/updates`. Needs the scope `operate`.
-         */
-        get: operations["listNotices"];
-        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -296,55 +173,6 @@ export interface paths {
         get: operations["exportSuppressions"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/check": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the newest recount
-         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
-         */
-        get: operations["getCheck"];
-        put?: never;
-        /**
-         * Recount sums and compare them with what is shown
-         * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step:
-         *     `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks
-         *     off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409
-         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
-         */
-        post: operations["runCheck"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/replay": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Read webhook posts again
-         * @description Reads the posts of the inbox again with the parsers of this version. Results that differ replace those from before. The
-         *     answer is NDJSON like that of a check: `progress`, and `done` or `error` in the last line. The answer is 409
-         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
-         */
-        post: operations["runReplay"];
         delete?: never;
         options?: never;
         head?: never;
@@ -492,6 +320,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/rejected": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the recipients that were left out of a batch
+         * @description Those with mistakes that a request with `mode=permissive` had, in its order; each with its first mistake. With `Accept: text/csv` all of them, as `/v1/batches/{id}/rejected.csv` answers. The list is removed with the content of the batch (`content_removed`). Needs the scope `read`.
+         */
+        get: operations["listRejected"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/rejected.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export the recipients that were left out of a batch
+         * @description All of them, with the columns `index`, `row`, `column`, `pointer`, `code` and `detail`. If they cannot be read to their end, the connection is closed before the end of the answer. Needs the scope `read`.
+         */
+        get: operations["exportRejected"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batches/{id}/release": {
         parameters: {
             query?: never;
@@ -631,6 +499,30 @@ export interface paths {
          * @description If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed. Needs the scope `operate`.
          */
         delete: operations["removeBlock"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the newest recount
+         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
+         */
+        get: operations["getCheck"];
+        put?: never;
+        /**
+         * Recount sums and compare them with what is shown
+         * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step: `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409 (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runCheck"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -994,6 +886,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/notices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what happened to the installation
+         * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are nearly used up. Each is reported once, with a number. With `events=suppression.added` additions to everyone's suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in `GET /v1/updates`. Needs the scope `operate`.
+         */
+        get: operations["listNotices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/parked": {
         parameters: {
             query?: never;
@@ -1276,6 +1188,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read webhook posts again
+         * @description Reads the posts of the inbox again with the parsers of this version. Results that differ replace those from before. The answer is NDJSON like that of a check: `progress`, and `done` or `error` in the last line. The answer is 409 (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runReplay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/requests": {
         parameters: {
             query?: never;
@@ -1504,6 +1436,54 @@ export interface paths {
          * @description With the post that it came in. Needs the scope `operate`.
          */
         get: operations["getUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/updates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what changed
+         * @description Every change of the state, the reason or the provider of a log is an update, in one order that never changes. Call it again with `next_cursor`, which is there even if there is nothing new: each update comes exactly once, also after a broken connection. The updates of a log have the numbers 1, 2, 3, … without a hole. Changes of a log that follow each other within about a second may be one update.
+         *
+         *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints, unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is reported once for a log and provider, however often it was reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on what you ask for.
+         *
+         *     With `wait` the answer comes as soon as there is an update. A page that is empty, or has fewer updates than `limit`, is not the end while `more` is true: the server has read a part of the feed that has none that you want.
+         *
+         *     `from` and `to` select by `at`: ranges that touch have each update in one of them. Until `complete_until` nothing is missing any more. Updates are kept for 30 days by default.
+         *
+         *     With `Accept: application/x-ndjson` each line is an update, up to 100,000 of them, and the last line has `next_cursor`, `more` and `complete_until`. If the updates cannot be read, the connection is closed before it. Needs the scope `read`.
+         */
+        get: operations["listUpdates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/updates/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count what changed
+         * @description Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call counts a part of the feed: while `more` is true, call it again with `next_cursor` and add what it counts. Needs the scope `read`.
+         */
+        get: operations["countUpdates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1834,482 +1814,6 @@ export interface paths {
     };
 }
 export interface webhooks {
-    "log.delivered": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The mail to a recipient was delivered, or accepted by a provider that reports no deliveries */
-        post: operations["postLogDelivered"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.failed": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The mail to a recipient failed */
-        post: operations["postLogFailed"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.cancelled": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The mail to a recipient was cancelled */
-        post: operations["postLogCancelled"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.queued": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The mail to a recipient is sent again */
-        post: operations["postLogQueued"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.deferred": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A provider reported the first deferral */
-        post: operations["postLogDeferred"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.bounced": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A provider has given up the mail to a recipient */
-        post: operations["postLogBounced"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.complained": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A recipient has reported the mail as spam */
-        post: operations["postLogComplained"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.unsubscribed": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A recipient has unsubscribed */
-        post: operations["postLogUnsubscribed"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.opened": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The mail was opened for the first time */
-        post: operations["postLogOpened"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "log.clicked": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A link in the mail was followed for the first time */
-        post: operations["postLogClicked"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "batch.done": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** No log of a batch is queued any more */
-        post: operations["postBatchDone"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "suppression.added": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** An address was added to the suppression list; of an endpoint of the installation, to everyone's */
-        post: operations["postSuppressionAdded"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "endpoint.disabled": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it */
-        post: operations["postEndpointDisabled"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "provider.suspended": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A provider gets no mail */
-        post: operations["postProviderSuspended"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "provider.recovered": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A provider gets mail again */
-        post: operations["postProviderRecovered"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "webhooks.refused": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The webhooks of a provider are refused */
-        post: operations["postWebhooksRefused"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "webhooks.accepted": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** The webhooks of a provider are accepted again */
-        post: operations["postWebhooksAccepted"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "acceptance.stopped": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Batches are refused, because a disk is nearly full */
-        post: operations["postAcceptanceStopped"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "acceptance.resumed": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Batches are accepted again */
-        post: operations["postAcceptanceResumed"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "sending.stopped": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** No provider accepts mail */
-        post: operations["postSendingStopped"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "sending.resumed": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A provider accepts mail again */
-        post: operations["postSendingResumed"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "failover.started": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Calls to a provider fail; its mail goes through others */
-        post: operations["postFailoverStarted"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "failover.ended": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Calls to a provider succeed again */
-        post: operations["postFailoverEnded"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "check.difference": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** More sums differ from their recount than before */
-        post: operations["postCheckDifference"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "outcome.unknown": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Calls to a provider have ended without an answer, in the last minute */
-        post: operations["postOutcomeUnknown"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "quota.near": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A user has used more than four fifths of a limit of an hour or day */
-        post: operations["postQuotaNear"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "queue.stalled": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** A queue of the broker delivered its messages to no worker, and was subscribed anew */
-        post: operations["postQueueStalled"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "complaints.high": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Too much of a user's mail that was accepted on a day and delivered was reported as spam */
-        post: operations["postComplaintsHigh"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     batch: {
         parameters: {
             query?: never;
@@ -2344,47 +1848,514 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "acceptance.resumed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Batches are accepted again */
+        post: operations["postAcceptanceResumed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "acceptance.stopped": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Batches are refused, because a disk is nearly full */
+        post: operations["postAcceptanceStopped"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "batch.done": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** No log of a batch is queued any more */
+        post: operations["postBatchDone"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "check.difference": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** More sums differ from their recount than before */
+        post: operations["postCheckDifference"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "complaints.high": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Too much of a user's mail that was accepted on a day and delivered was reported as spam */
+        post: operations["postComplaintsHigh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "endpoint.disabled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An endpoint was disabled because its posts failed; another endpoint of its user, or of the installation, reports it */
+        post: operations["postEndpointDisabled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "failover.ended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider succeed again */
+        post: operations["postFailoverEnded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "failover.started": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider fail; its mail goes through others */
+        post: operations["postFailoverStarted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.bounced": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider has given up the mail to a recipient */
+        post: operations["postLogBounced"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.cancelled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The mail to a recipient was cancelled */
+        post: operations["postLogCancelled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.clicked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A link in the mail was followed for the first time */
+        post: operations["postLogClicked"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.complained": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A recipient has reported the mail as spam */
+        post: operations["postLogComplained"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.deferred": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider reported the first deferral */
+        post: operations["postLogDeferred"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.delivered": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The mail to a recipient was delivered, or accepted by a provider that reports no deliveries */
+        post: operations["postLogDelivered"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.failed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The mail to a recipient failed */
+        post: operations["postLogFailed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.opened": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The mail was opened for the first time */
+        post: operations["postLogOpened"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.queued": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The mail to a recipient is sent again */
+        post: operations["postLogQueued"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "log.unsubscribed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A recipient has unsubscribed */
+        post: operations["postLogUnsubscribed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "outcome.unknown": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider have ended without an answer, in the last minute */
+        post: operations["postOutcomeUnknown"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "provider.recovered": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider gets mail again */
+        post: operations["postProviderRecovered"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "provider.suspended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider gets no mail */
+        post: operations["postProviderSuspended"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "queue.stalled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A queue of the broker delivered its messages to no worker, and was subscribed anew */
+        post: operations["postQueueStalled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "quota.near": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A user has used more than four fifths of a limit of an hour or day */
+        post: operations["postQuotaNear"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sending.resumed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider accepts mail again */
+        post: operations["postSendingResumed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sending.stopped": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** No provider accepts mail */
+        post: operations["postSendingStopped"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "suppression.added": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An address was added to the suppression list; of an endpoint of the installation, to everyone's */
+        post: operations["postSuppressionAdded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhooks.accepted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The webhooks of a provider are accepted again */
+        post: operations["postWebhooksAccepted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhooks.refused": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The webhooks of a provider are refused */
+        post: operations["postWebhooksRefused"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export interface components {
     schemas: {
-        BatchPage: {
-            batches: components["schemas"]["Batch"][];
-        } & components["schemas"]["PageFields"];
-        LogPage: {
-            logs: components["schemas"]["LogFields"][];
-        } & components["schemas"]["PageFields"];
-        FoundLogPage: {
-            logs: components["schemas"]["FoundLog"][];
-        } & components["schemas"]["PageFields"];
         /** @enum {string} */
         PreviewWarningCode: "missing_variable" | "clipped" | "no_text" | "broken_link" | "link_from_variable" | "empty_subject" | "subject_like_reply" | "subject_like_spam";
-        /** @description What is recounted. */
-        NewCheck: {
+        Accepted: {
+            id: components["schemas"]["BatchId"];
+            state: components["schemas"]["BatchState"];
+            recipients: number;
+            /** @description Dropped repetitions of addresses. */
+            duplicates: number;
+            /** @description Recipients on a suppression list. Their logs have failed. */
+            suppressed: number;
+            /** @description Recipients that were left out. Absent without `mode=permissive`. */
+            rejected?: components["schemas"]["Rejected"];
+            lane: components["schemas"]["Lane"];
+            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
+            lane_limit?: components["schemas"]["LimitName"];
+            /** Format: date-time */
+            created_at: string;
             /**
              * Format: date-time
-             * @description When the batches were accepted at the earliest. Default: all that are kept.
+             * @description When it is sent. Absent: at once.
              */
-            since?: string;
-            /** @description ID or name of the only user that is checked. Default: all. */
-            user?: string;
-            /**
-             * @description Correct wrong sums.
-             * @default false
-             */
-            repair: boolean;
-        };
-        /** @description Which webhook posts are read again. */
-        NewReplay: {
+            deliver_at?: string;
             /**
              * Format: date-time
-             * @description When they arrived at the earliest. Default: all that are kept.
+             * @description After this time nothing is handed over to a provider.
              */
-            since?: string;
-            /**
-             * Format: date-time
-             * @description They arrived before this time. Default: now.
-             */
-            until?: string;
+            expires_at: string;
+            /** @description Of a batch with recipients who have times of their own. */
+            own_times?: components["schemas"]["OwnTimes"];
         };
         AccessEntry: {
             id: string;
@@ -2414,6 +2385,20 @@ export interface components {
             entries: components["schemas"]["AccessEntry"][];
             /** @description Empty on the last page. */
             next_cursor: string;
+        };
+        Address: {
+            email: string;
+            name?: string;
+        };
+        Attachment: {
+            filename: string;
+            content_type: string;
+            /** @description Of an inline image. */
+            content_id?: string;
+            /** @description Bytes. */
+            size: number;
+            /** @description SHA-256 of the bytes, in hex. */
+            sha256: string;
         };
         AuditEntry: {
             /** @description Position in the command log. */
@@ -2460,6 +2445,74 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        Batch: {
+            id: components["schemas"]["BatchId"];
+            /** @description ID of the owner. Only present if it is not you. */
+            user?: string;
+            state: components["schemas"]["BatchState"];
+            /** @description Nothing is handed over until the batch is resumed. */
+            stopped?: boolean;
+            /** @description Who stopped the batch: the ID of a user, `safedelivr` if too much of it bounced, or `cli:` and a name. If it is another user or `cli:`, only an operator can resume the batch. */
+            stopped_by?: string;
+            /** Format: date-time */
+            stopped_at?: string;
+            /** @description The reason that was given. */
+            stopped_why?: string;
+            /** @description Mail that was not handed over is never sent. */
+            cancelled?: boolean;
+            /** @description Who cancelled the batch: the ID of a user, or `cli:` and a name. */
+            cancelled_by?: string;
+            /** Format: date-time */
+            cancelled_at?: string;
+            /** @description The reason that was given. */
+            cancelled_why?: string;
+            /** @description What the batch waits for: the command that withholds it, or what its mail waits for first. In a list it is present only if a command withholds the batch. */
+            waits?: components["schemas"]["Wait"];
+            subject: string;
+            /** @description Of a batch with one recipient: the subject as it gets it. */
+            rendered_subject?: string;
+            from: components["schemas"]["Address"];
+            reply_to?: components["schemas"]["Address"][];
+            /** @description That the content was made from. */
+            template?: components["schemas"]["TemplateUse"];
+            tags?: components["schemas"]["Tag"][];
+            attachments?: components["schemas"]["Attachment"][];
+            category?: string;
+            metadata?: {
+                [key: string]: string;
+            };
+            lane?: components["schemas"]["Lane"];
+            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
+            lane_limit?: components["schemas"]["LimitName"];
+            on_unknown?: components["schemas"]["OnUnknown"];
+            providers?: string[];
+            recipients: number;
+            duplicates: number;
+            /** @description Number of recipients in cc. Absent if there is none. */
+            cc?: number;
+            /** @description Number of recipients in bcc. Absent if there is none. */
+            bcc?: number;
+            /** @description Recipients that were left out. Absent: none. */
+            rejected?: components["schemas"]["Rejected"];
+            counts: components["schemas"]["Counts"];
+            /** Format: date-time */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When it is sent. Absent: at once.
+             */
+            deliver_at?: string;
+            /**
+             * Format: date-time
+             * @description The next `deliver_at` of the batch or of a recipient. Absent: all have come, or nothing is sent any more.
+             */
+            due_at?: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
+            /** @description Of a batch with recipients who have times of their own. */
+            own_times?: components["schemas"]["OwnTimes"];
+        };
         BatchControlResult: {
             batch_id: components["schemas"]["BatchId"];
             /** @description The log that was released, if it was one. */
@@ -2488,6 +2541,24 @@ export interface components {
             /** Format: date-time */
             expires_at?: string;
         };
+        BatchPage: {
+            batches: components["schemas"]["Batch"][];
+            /** @description Number of the first item of the page in the list, as counted while paging. */
+            first: number;
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
+            total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
+            /** @description Empty on the last page. */
+            next_cursor: string;
+            /** @description Cursor of the page before; empty on the first page. */
+            previous_cursor: string;
+            /**
+             * Format: date-time
+             * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
+             */
+            searched_until?: string;
+        };
         Block: {
             id: string;
             provider?: string;
@@ -2502,6 +2573,22 @@ export interface components {
         };
         BlockList: {
             blocks: components["schemas"]["Block"][];
+        };
+        ChangeResult: {
+            id: string;
+            /**
+             * @description `accepted`: the message is stored and will be sent. `unchanged`: it was so already. `updated`: it will be sent in this version, and in no other. `cancelled`: it will not be sent. `rejected`: the record has changed nothing.
+             * @enum {string}
+             */
+            status: "accepted" | "unchanged" | "updated" | "cancelled" | "rejected";
+            /** @description Why it was rejected. Stable; docs/errors.md lists all codes. */
+            code?: string;
+            /** @description JSON pointer (RFC 6901) into the record, if a field of it is the cause. */
+            pointer?: string;
+            /** @description For people. It may change. */
+            detail?: string;
+            /** @description The log of the message as it is now, if there is one. */
+            log?: string;
         };
         Check: {
             /** Format: date-time */
@@ -2523,6 +2610,18 @@ export interface components {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if the command was already in effect. */
             changed: boolean;
+        };
+        Cost: {
+            /** @description Three letters (ISO 4217). */
+            currency: string;
+            /** @description Through the cheapest provider that each message may use. */
+            least: number;
+            /** @description Through the dearest one. */
+            most: number;
+            /** @description At each provider, if the mail is sent as `routes` says. Mail that waits is not in it. */
+            providers: {
+                [key: string]: number;
+            };
         };
         Counts: {
             accepted: number;
@@ -2625,6 +2724,41 @@ export interface components {
         DefaultsSet: {
             time_zone?: string;
             send_window?: components["schemas"]["SendWindow"];
+        };
+        DisabledEndpoint: {
+            id: string;
+            why: string;
+            /**
+             * Format: date-time
+             * @description When its posts began to fail.
+             */
+            since: string;
+        };
+        DryRun: {
+            /** @constant */
+            dry_run: true;
+            recipients: number;
+            /** @description Repeated addresses that would be dropped. */
+            duplicates: number;
+            /** @description Recipients that are on a suppression list, whose mail would fail at once: see `routes`. */
+            suppressed: number;
+            /** @description Recipients that would be left out. Absent without `mode=permissive`. */
+            rejected?: components["schemas"]["Rejected"];
+            /** @description Bytes of subject, text, HTML and attachments. */
+            size: number;
+            lane: components["schemas"]["Lane"];
+            /** @description The limit that would make the batch bulk although it would be urgent. */
+            lane_limit?: components["schemas"]["LimitName"];
+            /** Format: date-time */
+            expires_at: string;
+            /** @description Of a batch with recipients who have times of their own. */
+            own_times?: components["schemas"]["OwnTimes"];
+            /** @description The way of the mail if it were sent now, by recipients that are treated alike. */
+            routes: components["schemas"]["Route"][];
+            /** @description The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if nothing is sent now. */
+            seconds?: number;
+            /** @description What the batch costs if each message is sent once. Absent if no prices are configured. */
+            cost?: components["schemas"]["Cost"];
         };
         Endpoint: {
             id: string;
@@ -2800,6 +2934,87 @@ export interface components {
             opened: number;
             clicked: number;
         };
+        FieldError: {
+            /** @description JSON pointer (RFC 6901) to the mistake in the request; the name of the field in a form or a query. */
+            pointer: string;
+            /** @description Stable. docs/errors.md lists all codes. */
+            code: string;
+            /** @description For people. It may change. */
+            detail: string;
+        };
+        FoundLog: {
+            id: components["schemas"]["BatchId"];
+            /** @description Empty if the address was erased. */
+            email: string;
+            name?: string;
+            /**
+             * @description Where a mail to several addresses, with `cc` or `bcc`, names this one. Absent for other mail.
+             * @enum {string}
+             */
+            role?: "to" | "cc" | "bcc";
+            /** @description As the recipient gets it. Empty if the content was removed. */
+            subject: string;
+            state: components["schemas"]["State"];
+            /** @description Why the log failed: the cause of its last failure. Stable. */
+            reason?: string;
+            /** @description For people: why the log failed, or what it waits for. */
+            reason_text?: string;
+            /**
+             * @description What ended the attempts, if `reason` alone did not end them.
+             * @enum {string}
+             */
+            ended_by?: "no_provider_left" | "retries_used_up";
+            /** @description The text of the provider. */
+            detail?: string;
+            /** @description The providers that were tried. `true` if the provider delivered the mail. */
+            providers: {
+                [key: string]: boolean;
+            };
+            /** @description The providers that were tried, in that order. One that was tried again after another is there again. */
+            route: string[];
+            /** @description Attempts for this recipient. */
+            attempts: number;
+            /** @description Success at a provider that does not report deliveries. */
+            unconfirmed?: boolean;
+            /** @description The mail was sent again while an outcome was unknown. */
+            possible_duplicate?: boolean;
+            /** @description Known deliveries. */
+            copies: number;
+            /**
+             * Format: date-time
+             * @description When the mail to this recipient is sent. Absent: at once.
+             */
+            deliver_at?: string;
+            waits?: components["schemas"]["Wait"];
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
+            message_id?: string;
+            batch_id: components["schemas"]["BatchId"];
+            /** @description ID of the user who sent it. Missing if that is you. */
+            user?: string;
+            /** Format: date-time */
+            created_at: string;
+        };
+        FoundLogPage: {
+            logs: components["schemas"]["FoundLog"][];
+            /** @description Number of the first item of the page in the list, as counted while paging. */
+            first: number;
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
+            total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
+            /** @description Empty on the last page. */
+            next_cursor: string;
+            /** @description Cursor of the page before; empty on the first page. */
+            previous_cursor: string;
+            /**
+             * Format: date-time
+             * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
+             */
+            searched_until?: string;
+        };
         GroupCounts: {
             name: string;
             accepted: number;
@@ -2968,6 +3183,11 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        LeftOut: {
+            provider: string;
+            /** @description For people. */
+            text: string;
+        };
         LiftResult: {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if nothing was held. */
@@ -3007,6 +3227,363 @@ export interface components {
             /** @description Lists that the provider's key may not read. */
             refused?: string[];
         };
+        Log: {
+            id: components["schemas"]["BatchId"];
+            /** @description Empty if the address was erased. */
+            email: string;
+            name?: string;
+            /**
+             * @description Where a mail to several addresses, with `cc` or `bcc`, names this one. Absent for other mail.
+             * @enum {string}
+             */
+            role?: "to" | "cc" | "bcc";
+            /** @description As the recipient gets it. Empty if the content was removed. */
+            subject: string;
+            state: components["schemas"]["State"];
+            /** @description Why the log failed: the cause of its last failure. Stable. */
+            reason?: string;
+            /** @description For people: why the log failed, or what it waits for. */
+            reason_text?: string;
+            /**
+             * @description What ended the attempts, if `reason` alone did not end them.
+             * @enum {string}
+             */
+            ended_by?: "no_provider_left" | "retries_used_up";
+            /** @description The text of the provider. */
+            detail?: string;
+            /** @description The providers that were tried. `true` if the provider delivered the mail. */
+            providers: {
+                [key: string]: boolean;
+            };
+            /** @description The providers that were tried, in that order. One that was tried again after another is there again. */
+            route: string[];
+            /** @description Attempts for this recipient. */
+            attempts: number;
+            /** @description Success at a provider that does not report deliveries. */
+            unconfirmed?: boolean;
+            /** @description The mail was sent again while an outcome was unknown. */
+            possible_duplicate?: boolean;
+            /** @description Known deliveries. */
+            copies: number;
+            /**
+             * Format: date-time
+             * @description When the mail to this recipient is sent. Absent: at once.
+             */
+            deliver_at?: string;
+            waits?: components["schemas"]["Wait"];
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
+            message_id?: string;
+            batch_id: components["schemas"]["BatchId"];
+            /** @description ID of the user who sent it. Missing if that is you. */
+            user?: string;
+            /** Format: date-time */
+            created_at: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
+            timeline: components["schemas"]["Moment"][];
+            /** @description What providers that were tried could not carry of the message, and which providers could not carry it at all. */
+            left_out?: components["schemas"]["LeftOut"][];
+        };
+        LogFields: {
+            id: components["schemas"]["BatchId"];
+            /** @description Empty if the address was erased. */
+            email: string;
+            name?: string;
+            /**
+             * @description Where a mail to several addresses, with `cc` or `bcc`, names this one. Absent for other mail.
+             * @enum {string}
+             */
+            role?: "to" | "cc" | "bcc";
+            /** @description As the recipient gets it. Empty if the content was removed. */
+            subject: string;
+            state: components["schemas"]["State"];
+            /** @description Why the log failed: the cause of its last failure. Stable. */
+            reason?: string;
+            /** @description For people: why the log failed, or what it waits for. */
+            reason_text?: string;
+            /**
+             * @description What ended the attempts, if `reason` alone did not end them.
+             * @enum {string}
+             */
+            ended_by?: "no_provider_left" | "retries_used_up";
+            /** @description The text of the provider. */
+            detail?: string;
+            /** @description The providers that were tried. `true` if the provider delivered the mail. */
+            providers: {
+                [key: string]: boolean;
+            };
+            /** @description The providers that were tried, in that order. One that was tried again after another is there again. */
+            route: string[];
+            /** @description Attempts for this recipient. */
+            attempts: number;
+            /** @description Success at a provider that does not report deliveries. */
+            unconfirmed?: boolean;
+            /** @description The mail was sent again while an outcome was unknown. */
+            possible_duplicate?: boolean;
+            /** @description Known deliveries. */
+            copies: number;
+            /**
+             * Format: date-time
+             * @description When the mail to this recipient is sent. Absent: at once.
+             */
+            deliver_at?: string;
+            waits?: components["schemas"]["Wait"];
+            metadata?: {
+                [key: string]: string;
+            };
+            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
+            message_id?: string;
+        };
+        LogPage: {
+            logs: components["schemas"]["LogFields"][];
+            /** @description Number of the first item of the page in the list, as counted while paging. */
+            first: number;
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
+            total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
+            /** @description Empty on the last page. */
+            next_cursor: string;
+            /** @description Cursor of the page before; empty on the first page. */
+            previous_cursor: string;
+            /**
+             * Format: date-time
+             * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
+             */
+            searched_until?: string;
+        };
+        Message: {
+            id: string;
+            log: components["schemas"]["Log"];
+            /** @description The versions of the message, oldest first; the last is the present one. Up to 20 are kept. */
+            history: components["schemas"]["MessageVersion"][];
+        };
+        MessageChange: {
+            /** @description Yours: up to 255 bytes of text without control characters. It names one message of yours until its log is removed. */
+            id: string;
+            action?: components["schemas"]["ChangeAction"];
+            to?: components["schemas"]["Mailbox"];
+            /** @description Name of the recipient. */
+            name?: string | null;
+            /** @description Values of placeholders, as those of a recipient of a batch. */
+            vars?: {
+                [key: string]: components["schemas"]["Variable"];
+            } | null;
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: components["schemas"]["Mailbox"];
+            /** @description A mailbox, or a list of at most 10. */
+            reply_to?: components["schemas"]["ReplyTo"];
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string | null;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string | null;
+            /** @description HTML body. May contain placeholders. */
+            html?: string | null;
+            /** @description Another name for `html`. */
+            body?: string | null;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: components["schemas"]["TemplateChoice"];
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string | null;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string | null;
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: components["schemas"]["Tag"][] | null;
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: components["schemas"]["NewHeaders"];
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string[] | null;
+            lane?: components["schemas"]["Lane"];
+            on_unknown?: components["schemas"]["OnUnknown"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: boolean | null;
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: boolean | null;
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: boolean | null;
+        };
+        MessageVersion: {
+            log: string;
+            batch: components["schemas"]["BatchId"];
+            /**
+             * Format: date-time
+             * @description When it was accepted.
+             */
+            at: string;
+            state: components["schemas"]["State"];
+            reason?: string;
+            /** @description For people. It may change. */
+            detail?: string;
+        };
+        Moment: {
+            /** Format: date-time */
+            at: string;
+            /**
+             * @description `accepted`: the batch was accepted. `attempt`: a call to a provider began. `repeat`: the call was made again, to learn its outcome. `answer`: the provider answered. `event`: the provider reported an event. `end`: nothing more is tried. `cancel` and `release`: a command.
+             * @enum {string}
+             */
+            what: "accepted" | "attempt" | "repeat" | "answer" | "event" | "end" | "cancel" | "release";
+            /** @description Counts the attempts for this recipient: 1 is the first. */
+            attempt?: number;
+            provider?: string;
+            /** @description Class of the answer, like `accepted` or `unavailable`. */
+            class?: string;
+            /** @description Kind of the event, like `delivered` or `bounced`. */
+            event?: string;
+            /** @description Why the attempt or the log failed. Stable. */
+            reason?: string;
+            /** @description HTTP or SMTP status code. */
+            status?: number;
+            /** @description Enhanced SMTP status code, like `5.1.1`. */
+            enhanced_status?: string;
+            /** @description The provider's class of a bounce. */
+            bounce_class?: string;
+            /** @description Duration of the call. */
+            took_ms?: number;
+            /** @description Text of the provider or of the receiving server. */
+            text?: string;
+            /** @description The reason for this step. */
+            because?: string;
+            /** @description Of a release: who gave the command, if that is still known: a user's id, or `cli:` and a name. */
+            by?: string;
+            /** @description Of a bounce: the receiving server had accepted the mail before. */
+            async?: boolean;
+            /** @description Of a bounce: only its address says which attempt it is about. */
+            guess?: boolean;
+        };
+        NewAttachment: {
+            /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
+            filename: string;
+            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
+            content_type?: string | null;
+            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message. */
+            content_id?: string | null;
+            /**
+             * @description `inline` if there is a content ID, and `attachment` if there is none.
+             * @enum {string|null}
+             */
+            disposition?: "attachment" | "inline" | null;
+            content: components["schemas"]["FileContent"];
+        };
+        NewBatch: {
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: components["schemas"]["Mailbox"];
+            /** @description A mailbox, or a list of at most 10. */
+            reply_to?: components["schemas"]["ReplyTo"];
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string | null;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string | null;
+            /** @description HTML body. May contain placeholders. */
+            html?: string | null;
+            /** @description Another name for `html`. */
+            body?: string | null;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: components["schemas"]["TemplateChoice"];
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string | null;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string | null;
+            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: components["schemas"]["Tag"][] | null;
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: components["schemas"]["NewHeaders"];
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            cc?: components["schemas"]["Mailbox"][] | null;
+            /** @description Addresses that get the mail of `cc`, and that no other recipient sees. */
+            bcc?: components["schemas"]["Mailbox"][] | null;
+            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string[] | null;
+            lane?: components["schemas"]["Lane"];
+            on_unknown?: components["schemas"]["OnUnknown"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
+            allow_duplicates?: boolean | null;
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: boolean | null;
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: boolean | null;
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: boolean | null;
+            to: components["schemas"]["Recipient"][];
+            /** @description Files of the message, with at most 25,000,000 bytes together. What each provider carries is in docs/capabilities.md; one that cannot carry the message is not used for it. */
+            attachments?: components["schemas"]["NewAttachment"][] | null;
+        };
+        NewBatchForm: {
+            /** @description Mailboxes, separated by commas. The field may be repeated. */
+            to: string;
+            /** @description An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it is required, like `subject`, and `text` or `html`. */
+            from?: string;
+            /** @description Values, separated by commas. A mailbox, or a list of at most 10. */
+            reply_to?: string;
+            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
+            subject?: string;
+            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
+            text?: string;
+            /** @description HTML body. May contain placeholders. */
+            html?: string;
+            /** @description Another name for `html`. */
+            body?: string;
+            /** @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published version, or a name and a number like `welcome@3`. It may have the sender and the category, too. */
+            template?: string;
+            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
+            language?: string;
+            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
+            category?: string;
+            /** @description Values, separated by commas. Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            tags?: string;
+            /** @description As JSON. Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            headers?: string;
+            /** @description As JSON. */
+            metadata?: string;
+            /** @description Values, separated by commas. Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            cc?: string;
+            /** @description Values, separated by commas. Addresses that get the mail of `cc`, and that no other recipient sees. */
+            bcc?: string;
+            /** @description Values, separated by commas. Providers that the batch may use, tried in this order. Default: all providers, by weight. */
+            providers?: string;
+            /** @description One of urgent, bulk. */
+            lane?: string;
+            /** @description One of hold, resend. */
+            on_unknown?: string;
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string;
+            /** @description As JSON, or `none`. Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: string;
+            /** @description `true` or `false`. Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
+            allow_duplicates?: string;
+            /** @description `true` or `false`. Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            track_opens?: string;
+            /** @description `true` or `false`. Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            track_clicks?: string;
+            /** @description `true` or `false`. Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            unsubscribe?: string;
+        };
         NewBlock: {
             /** @description Name of a provider. The rule then blocks mail only at this provider. */
             provider?: string;
@@ -3020,6 +3597,20 @@ export interface components {
             fail?: boolean;
             /** @description Reason for the audit trail. */
             why?: string;
+        };
+        NewCheck: {
+            /**
+             * Format: date-time
+             * @description When the batches were accepted at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /** @description ID or name of the only user that is checked. Default: all. */
+            user?: string;
+            /**
+             * @description Correct wrong sums.
+             * @default false
+             */
+            repair: boolean;
         };
         NewErasure: {
             /** @description The address. */
@@ -3090,6 +3681,30 @@ export interface components {
             /** @description Default: a sample. */
             to?: components["schemas"]["Recipient"];
         };
+        NewReplay: {
+            /**
+             * Format: date-time
+             * @description When they arrived at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description They arrived before this time. Default: now.
+             */
+            until?: string;
+        };
+        NewSendWindow: {
+            /** @description Like `09:00`. */
+            from: string;
+            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
+            to: string;
+            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
+            weekdays?: string[];
+            /** @description Default: the `time_zone` of the batch, or of the user. */
+            time_zone?: string;
+            /** @description Send nothing outside of the window. */
+            strict?: boolean;
+        };
         NewSuppression: {
             email: string;
             /** @description Default: `manual`. */
@@ -3154,6 +3769,69 @@ export interface components {
             /** @description a-z, 0-9, dot, dash and underscore. */
             name: string;
         };
+        Notice: {
+            type: components["schemas"]["NoticeType"];
+            /** @description The notices of the installation are 1, 2, 3, …. Of `suppression.added` it is 1. */
+            number: number;
+            provider?: string;
+            /** @description Source of a suspension or of an outage: `calls`, `rejected`, `retry_after` or `silence`. */
+            reason?: string;
+            /** @description The same for people, like the answer of the provider. */
+            why?: string;
+            /**
+             * Format: date-time
+             * @description Start of the condition that the notice reports, or whose end it reports.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description When it ends at the earliest.
+             */
+            until?: string;
+            /** @description The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of mails that were reported as spam, or what is used of the limit. */
+            count?: number;
+            /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
+            user?: string;
+            /** @description Name of the limit, like `recipients_per_hour`. */
+            limit?: string;
+            /** @description Its value. */
+            most?: number;
+            /** @description Of `complaints.high`: how many of the mails that the user sent on the day `since` were delivered. */
+            delivered?: number;
+            /**
+             * Format: date-time
+             * @description When the notice was written.
+             */
+            at: string;
+            suppression?: components["schemas"]["AddedSuppression"];
+            endpoint?: components["schemas"]["DisabledEndpoint"];
+        };
+        NoticePage: {
+            notices: components["schemas"]["Notice"][];
+            /** @description Where the next call begins. */
+            next_cursor: string;
+            /** @description There is more to read now. */
+            more: boolean;
+            /**
+             * Format: date-time
+             * @description No update with an `at` before this time follows. Absent: nothing was ever written.
+             */
+            complete_until?: string;
+        };
+        OwnTimes: {
+            /** @description Recipients with times of their own. */
+            recipients: number;
+            /**
+             * Format: date-time
+             * @description When the first recipient of the batch, with or without own times, may leave.
+             */
+            first: string;
+            /**
+             * Format: date-time
+             * @description When the last one may leave.
+             */
+            last: string;
+        };
         ParkedMessage: {
             id: string;
             /** @description Routing key of the message. */
@@ -3186,6 +3864,24 @@ export interface components {
         PreviewWarning: {
             code: components["schemas"]["PreviewWarningCode"];
             detail: string;
+        };
+        Problem: {
+            status: number;
+            /** @description Stable. docs/errors.md lists all codes. */
+            code: string;
+            /** Format: uri */
+            type: string;
+            title: string;
+            /** @description For people. It may change. */
+            detail: string;
+            request_id: string;
+            /** @description Of `acceptance_unknown`: the ID of the batch to look up. */
+            batch_id?: string;
+            /** @description Of `bad_json`: the number of bytes before the mistake. */
+            position?: number;
+            errors?: components["schemas"]["FieldError"][];
+            /** @description Number of all mistakes. Only present if `errors` does not list them all. */
+            errors_total?: number;
         };
         Provider: {
             name: string;
@@ -3311,15 +4007,82 @@ export interface components {
             /** @description Of the mail that was delivered. */
             clicked: number;
         };
+        Readiness: {
+            /** @enum {string} */
+            status: "ready" | "not ready";
+            /** @description The checks that failed. */
+            missing: ("store" | "broker" | "providers")[];
+            /** @description For each check `ok`, or what is wrong. */
+            checks: {
+                [key: string]: string;
+            };
+        };
         Reason: {
             /** @description Reason for the audit trail, in one line. */
             why?: string;
+        };
+        RecipientFields: {
+            /** @description An address, with or without a name. */
+            email: components["schemas"]["Mailbox"];
+            name?: string | null;
+            /** @description Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need no value. Lists and objects are for templates only. */
+            vars?: {
+                [key: string]: components["schemas"]["Variable"];
+            } | null;
+            metadata?: components["schemas"]["NewMetadata"];
+            /** @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see docs/capabilities.md. */
+            headers?: components["schemas"]["NewHeaders"];
+            /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
+            deliver_at?: string | null;
+            /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
+            expires_at?: string | null;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string | null;
+            /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
         };
         RefusedWebhooks: {
             /** Format: date-time */
             since: string;
             /** @description Posts that were refused. */
             posts: number;
+        };
+        Rejected: {
+            count: number;
+            /** @description The first of them, in an answer to the request. */
+            first?: components["schemas"]["Rejection"][];
+        };
+        RejectedPage: {
+            rejected: components["schemas"]["Rejection"][];
+            /** @description Number of the first item of the page in the list, as counted while paging. */
+            first: number;
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
+            total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
+            /** @description Empty on the last page. */
+            next_cursor: string;
+            /** @description Cursor of the page before; empty on the first page. */
+            previous_cursor: string;
+            /**
+             * Format: date-time
+             * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
+             */
+            searched_until?: string;
+        };
+        Rejection: {
+            /** @description Of the recipient in the request, from 0. */
+            index: number;
+            /** @description Of a file: the line on which the recipient begins. The first line is 1. */
+            row?: number;
+            /** @description Of a table: the heading of the column. */
+            column?: string;
+            /** @description JSON pointer (RFC 6901) to the mistake. */
+            pointer: string;
+            /** @description Stable. docs/errors.md lists all codes. */
+            code: string;
+            /** @description For people. It may change. */
+            detail: string;
         };
         Release: {
             /** @description Name of a provider: release only mail that is held at it. Default: any provider. */
@@ -3386,6 +4149,18 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        Reschedule: {
+            /** @description When the mail is sent, as in a new batch: at most 365 days from now. */
+            deliver_at?: components["schemas"]["LocalTime"];
+            /** @description After this time nothing is handed over, as in a new batch. */
+            expires_at?: components["schemas"]["LocalTime"];
+            /** @description When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
         RestoreHold: {
             /**
              * Format: date-time
@@ -3398,6 +4173,43 @@ export interface components {
             by: string;
             why?: string;
         };
+        Route: {
+            recipients: number;
+            /** @description The providers that the batch may use, in order of preference. */
+            providers: components["schemas"]["RouteProvider"][];
+            waits?: components["schemas"]["Wait"];
+            /** @description Why the mail would fail at once. Stable. */
+            reason?: string;
+            /**
+             * Format: date-time
+             * @description When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the first one ends.
+             */
+            last_until?: string;
+            /** @description All of this, for people. */
+            text: string;
+        };
+        RouteProvider: {
+            name: string;
+            /** @description The part of the mail that it gets. */
+            share: number;
+            waits?: components["schemas"]["Wait"];
+            /** @description What of the message the provider cannot carry. */
+            left_out?: string;
+            /** @description Why the provider cannot carry the message. It is not used then. */
+            refused?: string;
+        };
+        SendWindow: {
+            /** @description Like `09:00`. */
+            from: string;
+            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
+            to: string;
+            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
+            weekdays?: string[];
+            /** @description Default: the `time_zone` of the batch, or of the user. */
+            time_zone: string;
+            /** @description Send nothing outside of the window. */
+            strict?: boolean;
+        };
         Senders: {
             /** @description ID of the user. */
             user: string;
@@ -3409,6 +4221,14 @@ export interface components {
             senders: string[];
             /** @description Whether the request changed the senders. */
             changed?: boolean;
+        };
+        SetDefaults: {
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
+            time_zone?: string;
+            /** @description When mail may leave whose batch names no window. Default: at any time. */
+            send_window?: components["schemas"]["WindowOrNone"];
+            /** @description Reason for the audit trail. */
+            why?: string;
         };
         SetSenders: {
             /** @description Addresses, or @domain for all of a domain. Empty: the user may not send. */
@@ -3458,6 +4278,16 @@ export interface components {
              * @description When mail may be sent again. Absent: never.
              */
             expires_at?: string;
+        };
+        SuppressionImport: {
+            /** @description Rows that were read. */
+            rows: number;
+            /** @description Entries that were not in effect before. */
+            added: number;
+            /** @description Rows with mistakes. */
+            rejected: number;
+            /** @description The first mistakes. A pointer begins with the number of the row, from 1. */
+            errors: components["schemas"]["FieldError"][];
         };
         SuppressionList: {
             suppressions: components["schemas"]["Suppression"][];
@@ -3533,6 +4363,12 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        TemplateUse: {
+            name: string;
+            version: number;
+            /** @description Absent for the default. */
+            language?: string;
+        };
         TemplateVersion: {
             version: number;
             /** Format: date-time */
@@ -3579,6 +4415,74 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        Update: {
+            /** Format: uuid */
+            log?: string;
+            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` and `endpoint_disabled` it is 1. */
+            number: number;
+            /** @description ID of the user, in posts to an endpoint with `everyone`. */
+            user?: string;
+            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
+            id?: string;
+            /** Format: uuid */
+            batch?: string;
+            state?: components["schemas"]["UpdateState"];
+            /** @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more. */
+            event?: components["schemas"]["UpdateEvent"];
+            /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
+            reason?: string;
+            /** @description The provider that decided, if one did, or that reported the event. */
+            provider?: string;
+            /**
+             * Format: date-time
+             * @description When the update was written.
+             */
+            at: string;
+            /** @description That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are the tags. */
+            metadata?: {
+                [key: string]: string;
+            };
+            tags?: string[];
+            suppression?: components["schemas"]["AddedSuppression"];
+            endpoint?: components["schemas"]["DisabledEndpoint"];
+        };
+        UpdateCounts: {
+            /** @description By type, like `log.delivered`. Types without an update are left out. */
+            counts: {
+                [key: string]: number;
+            };
+            /** @description Where the next call begins. */
+            next_cursor: string;
+            /** @description There is more to read now. */
+            more: boolean;
+            /**
+             * Format: date-time
+             * @description No update with an `at` before this time follows. Absent: nothing was ever written.
+             */
+            complete_until?: string;
+        };
+        UpdatePage: {
+            updates: components["schemas"]["Update"][];
+            /** @description Where the next call begins. */
+            next_cursor: string;
+            /** @description There is more to read now. */
+            more: boolean;
+            /**
+             * Format: date-time
+             * @description No update with an `at` before this time follows. Absent: nothing was ever written.
+             */
+            complete_until?: string;
+        };
+        UpdatePost: {
+            /** @description Of a test post it is `test`, and `data` has only a `message`. */
+            type: components["schemas"]["UpdateType"];
+            /**
+             * Format: date-time
+             * @description `at` of the update.
+             */
+            timestamp: string;
+            data: components["schemas"]["Update"];
+        };
         User: {
             id: string;
             name: string;
@@ -3603,6 +4507,33 @@ export interface components {
             users: components["schemas"]["User"][];
             /** @description Empty on the last page. */
             next_cursor: string;
+        };
+        Wait: {
+            code: components["schemas"]["WaitCode"];
+            /** @description For people. */
+            text: string;
+            /**
+             * Format: date-time
+             * @description When the wait ends at the latest, or when the mail is tried again. Absent if that is unknown.
+             */
+            until?: string;
+            /** @description The provider that the mail waits for, if it is one. */
+            provider?: string;
+            /** @description The block rule that the mail waits for. */
+            block_id?: string;
+            /** @description If a command withholds it: who gave the command, as the ID of a user, or `cli:` and a name. */
+            by?: string;
+            /** @description If a command withholds it: the reason that was given. */
+            why?: string;
+            /**
+             * Format: date-time
+             * @description If a command withholds it: when the command was given.
+             */
+            since?: string;
+            /** @description Number of the retry that follows. Absent if the next attempt is none. */
+            retry?: number;
+            /** @description How many retries there may be at most. Present with `retry`. */
+            retries?: number;
         };
         Waiting: {
             /** Format: date-time */
@@ -3686,260 +4617,34 @@ export interface components {
          * @enum {string}
          */
         OnUnknown: "hold" | "resend";
-        /** @description Without a template, `from`, `subject`, and `html` or `text` are required. */
-        NewBatch: {
-            from?: components["schemas"]["Mailbox"];
-            /** @description A mailbox, or a list of at most 10. */
-            reply_to?: (string | null) | components["schemas"]["Mailbox"][];
-            /**
-             * @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
-             *     the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
-             *     Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
-             *     servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
-            tags?: components["schemas"]["Tag"][] | null;
-            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
-            category?: string | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            /** @description Files of the message, with at most 25,000,000 bytes together. What each provider carries is in docs/capabilities.md; one that cannot carry the message is not used for it. */
-            attachments?: components["schemas"]["NewAttachment"][] | null;
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
-            track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
-            track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
-            unsubscribe?: boolean | null;
-            /**
-             * @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-             *     version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
-             */
-            template?: (string | null) | {
-                name: string;
-                version?: number | "latest";
-            };
-            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
-            language?: string | null;
-            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
-            subject?: string;
-            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
-            text?: string | null;
-            /** @description HTML body. May contain placeholders. */
-            html?: string | null;
-            /** @description Another name for `html`. */
-            body?: string | null;
-            to: components["schemas"]["Recipient"][];
-            /**
-             * @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient
-             *     in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in
-             *     `to`, `cc`, `bcc`. See docs/api.md.
-             */
-            cc?: components["schemas"]["Mailbox"][] | null;
-            /** @description Addresses that get the mail of `cc`, and that no other recipient sees. */
-            bcc?: components["schemas"]["Mailbox"][] | null;
-            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
-            providers?: string[] | null;
-            lane?: components["schemas"]["Lane"];
-            on_unknown?: components["schemas"]["OnUnknown"];
-            /**
-             * @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
-             *     `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
-             *     shows twice the first is meant. Default: at once.
-             */
-            deliver_at?: string | null;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string | null;
-            /**
-             * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
-             *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
-             *     one; `none` lets the mail leave at any time.
-             */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /**
-             * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
-             *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
-             *     (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
-             */
-            expires_at?: string | null;
-            /** @description Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
-            allow_duplicates?: boolean | null;
+        ReplyTo: (string | null) | components["schemas"]["Mailbox"][];
+        TemplateChoice: (string | null) | {
+            name: string;
+            version?: number | "latest";
         };
-        Recipient: components["schemas"]["Mailbox"] | {
-            email: components["schemas"]["Mailbox"];
-            name?: string | null;
-            /** @description Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need no value. Lists and objects are for templates only. */
-            vars?: {
-                [key: string]: string | number | boolean | unknown[] | Record<string, never>;
-            } | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            /**
-             * @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The
-             *     placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the
-             *     batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see
-             *     docs/capabilities.md.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /**
-             * @description In place of the `deliver_at` of the batch, and so are the next three: the recipient has the times of a batch that
-             *     names these fields. A batch may have 1,000 different ones. Not with `cc` and `bcc`.
-             */
-            deliver_at?: string | null;
-            /** @description Also of a `deliver_at` and a `send_window` of the batch that name no zone. */
-            time_zone?: string | null;
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            expires_at?: string | null;
-        };
-        NewAttachment: {
-            /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
-            filename: string;
-            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
-            content_type?: string | null;
-            /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
-            content: string;
-            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message. */
-            content_id?: string | null;
-            /**
-             * @description `inline` if there is a content ID, and `attachment` if there is none.
-             * @enum {string|null}
-             */
-            disposition?: "attachment" | "inline" | null;
-        };
-        Attachment: {
-            filename: string;
-            content_type: string;
-            /** @description Of an inline image. */
-            content_id?: string;
-            /** @description Bytes. */
-            size: number;
-            /** @description SHA-256 of the bytes, in hex. */
-            sha256: string;
-        };
+        NewHeaders: {
+            [key: string]: string;
+        } | null;
+        Variable: string | number | boolean | unknown[] | Record<string, never>;
+        /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
+        FileContent: string;
+        LocalTime: string;
+        WindowOrNone: components["schemas"]["NewSendWindow"] | "none" | null;
+        /**
+         * @default new
+         * @enum {string}
+         */
+        ChangeAction: "new" | "update" | "cancel";
+        /**
+         * @description Its times are in place of those of the batch. A batch may have 1,000 different ones. They do not go with `cc` and
+         *     `bcc`, and its `time_zone` is also that of a `deliver_at` and a `send_window` of the batch that name no zone.
+         */
+        Recipient: components["schemas"]["Mailbox"] | components["schemas"]["RecipientFields"];
         Tag: string;
         /** @description Values of your own, which come back with the batch or the log. No recipient and no provider sees them. Keys have 1 to 40 bytes, values at most 500. */
         NewMetadata: {
             [key: string]: string | number | boolean;
         } | null;
-        DryRun: {
-            /** @constant */
-            dry_run: true;
-            recipients: number;
-            /** @description Repeated addresses that would be dropped. */
-            duplicates: number;
-            /** @description Recipients that are on a suppression list, whose mail would fail at once: see `routes`. */
-            suppressed: number;
-            rejected?: components["schemas"]["Rejected"];
-            /** @description Bytes of subject, text, HTML and attachments. */
-            size: number;
-            lane: components["schemas"]["Lane"];
-            /** @description The limit that would make the batch bulk although it would be urgent. */
-            lane_limit?: components["schemas"]["LimitName"];
-            /** Format: date-time */
-            expires_at: string;
-            own_times?: components["schemas"]["OwnTimes"];
-            /** @description The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if nothing is sent now. */
-            seconds?: number;
-            /** @description What the batch costs if each message is sent once. Absent if no prices are configured. */
-            cost?: {
-                /** @description Three letters (ISO 4217). */
-                currency: string;
-                /** @description Through the cheapest provider that each message may use. */
-                least: number;
-                /** @description Through the dearest one. */
-                most: number;
-                /** @description At each provider, if the mail is sent as `routes` says. Mail that waits is not in it. */
-                providers: {
-                    [key: string]: number;
-                };
-            };
-            /** @description The way of the mail if it were sent now, by recipients that are treated alike. */
-            routes: {
-                recipients: number;
-                waits?: components["schemas"]["Wait"];
-                /**
-                 * Format: date-time
-                 * @description When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the first one ends.
-                 */
-                last_until?: string;
-                /** @description Why the mail would fail at once. Stable. */
-                reason?: string;
-                /** @description All of this, for people. */
-                text: string;
-                /** @description The providers that the batch may use, in order of preference. */
-                providers: {
-                    name: string;
-                    /** @description The part of the mail that it gets. */
-                    share: number;
-                    waits?: components["schemas"]["Wait"];
-                    /** @description What of the message the provider cannot carry. */
-                    left_out?: string;
-                    /** @description Why the provider cannot carry the message. It is not used then. */
-                    refused?: string;
-                }[];
-            }[];
-        };
-        Metadata: {
-            [key: string]: string;
-        };
-        UpdatesEnd: {
-            /** @description Where the next call begins. */
-            next_cursor: string;
-            /** @description There is more to read now. */
-            more: boolean;
-            /**
-             * Format: date-time
-             * @description No update with an `at` before this time follows. Absent: nothing was ever written.
-             */
-            complete_until?: string;
-        };
-        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, `suppressed`, which has a `suppression` and neither, or `endpoint_disabled`, which has an `endpoint` and neither. */
-        Update: {
-            /** @description ID of the user, in posts to an endpoint with `everyone`. */
-            user?: string;
-            /** Format: uuid */
-            log?: string;
-            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
-            id?: string;
-            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` and `endpoint_disabled` it is 1. */
-            number: number;
-            /** Format: uuid */
-            batch?: string;
-            state?: components["schemas"]["UpdateState"];
-            /**
-             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more.
-             * @enum {string}
-             */
-            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done" | "suppressed" | "endpoint_disabled";
-            /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
-            reason?: string;
-            /** @description The provider that decided, if one did, or that reported the event. */
-            provider?: string;
-            /**
-             * Format: date-time
-             * @description When the update was written.
-             */
-            at: string;
-            /** @description That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are the tags. */
-            metadata?: components["schemas"]["Metadata"];
-            tags?: string[];
-            suppression?: components["schemas"]["AddedSuppression"];
-            endpoint?: components["schemas"]["DisabledEndpoint"];
-        };
-        /** @description An endpoint that was disabled because its posts failed. */
-        DisabledEndpoint: {
-            id: string;
-            why: string;
-            /**
-             * Format: date-time
-             * @description When its posts began to fail.
-             */
-            since: string;
-        };
         /** @description What was added to a suppression list. */
         AddedSuppression: {
             /** @description The same in a repeat; another one if the address is removed and added again. */
@@ -3967,44 +4672,6 @@ export interface components {
              */
             expires_at?: string;
         };
-        /** @description What operators want to hear of. It is about no single mail. */
-        Notice: {
-            type: components["schemas"]["NoticeType"];
-            /** @description The notices of the installation are 1, 2, 3, …. Of `suppression.added` it is 1. */
-            number: number;
-            provider?: string;
-            /** @description Source of a suspension or of an outage: `calls`, `rejected`, `retry_after` or `silence`. */
-            reason?: string;
-            /** @description The same for people, like the answer of the provider. */
-            why?: string;
-            /**
-             * Format: date-time
-             * @description Start of the condition that the notice reports, or whose end it reports.
-             */
-            since?: string;
-            /**
-             * Format: date-time
-             * @description When it ends at the earliest.
-             */
-            until?: string;
-            /** @description The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of mails that were reported as spam, or what is used of the limit. */
-            count?: number;
-            /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
-            user?: string;
-            /** @description Name of the limit, like `recipients_per_hour`. */
-            limit?: string;
-            /** @description Its value. */
-            most?: number;
-            /** @description Of `complaints.high`: how many of the mails that the user sent on the day `since` were delivered. */
-            delivered?: number;
-            suppression?: components["schemas"]["AddedSuppression"];
-            endpoint?: components["schemas"]["DisabledEndpoint"];
-            /**
-             * Format: date-time
-             * @description When the notice was written.
-             */
-            at: string;
-        };
         /**
          * @description What happened to the installation.
          * @enum {string}
@@ -4019,62 +4686,6 @@ export interface components {
              */
             timestamp: string;
             data: components["schemas"]["Notice"];
-        };
-        /** @description Without a template, `from`, `subject`, and `html` or `text` are required. */
-        NewBatchForm: {
-            from?: string;
-            /** @description Mailboxes, separated by commas. */
-            reply_to?: string;
-            /**
-             * @description The object `headers` of a batch as JSON.
-             * @example {"List-Id": "<news.example.com>"}
-             */
-            headers?: string;
-            /** @description Words, separated by commas. */
-            tags?: string;
-            category?: string;
-            /**
-             * @description The object `metadata` of a batch as JSON.
-             * @example {"campaign": "autumn"}
-             */
-            metadata?: string;
-            /** @description A name, or a name and a version like `welcome@3`, instead of `subject`, `text` and `html`. */
-            template?: string;
-            /** @description Language of the template. */
-            language?: string;
-            /** @description true or false. */
-            track_opens?: string;
-            /** @description true or false. */
-            track_clicks?: string;
-            /** @description true or false. */
-            unsubscribe?: string;
-            subject?: string;
-            text?: string;
-            html?: string;
-            /** @description Another name for `html`. */
-            body?: string;
-            /** @description Mailboxes, separated by commas. The field may be repeated. */
-            to: string;
-            /** @description Mailboxes, separated by commas. */
-            cc?: string;
-            /** @description Mailboxes, separated by commas. */
-            bcc?: string;
-            /** @description Names, separated by commas. */
-            providers?: string;
-            /** @description urgent or bulk. */
-            lane?: string;
-            /** @description hold or resend. */
-            on_unknown?: string;
-            /** @description When the mail is sent, as in a batch. */
-            deliver_at?: string;
-            /** @description IANA name of a time zone, like `Europe/Vienna`. */
-            time_zone?: string;
-            /** @description The object `send_window` of a batch as JSON, or none. */
-            send_window?: string;
-            /** @description When the mail expires, as in a batch. */
-            expires_at?: string;
-            /** @description true or false. */
-            allow_duplicates?: string;
         };
         /** @description The fields of a form, attachments, and files of recipients. */
         NewBatchParts: components["schemas"]["NewBatchForm"] & {
@@ -4097,23 +4708,6 @@ export interface components {
             /** @description A part for each attachment, with its file name and its Content-Type. A part with a Content-ID is an inline image. */
             attachments?: string[];
         };
-        Why: {
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
-        /** @description One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is. */
-        Reschedule: {
-            /** @description When the mail is sent, as in a new batch: at most 365 days from now. */
-            deliver_at?: string;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string;
-            /** @description After this time nothing is handed over, as in a new batch. */
-            expires_at?: string;
-            /** @description When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time. */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
         /** @enum {string} */
         CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "user.add" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         /** @enum {string} */
@@ -4121,43 +4715,8 @@ export interface components {
         /** @enum {string} */
         SuppressionReason: "complaint" | "hard_bounce" | "manual" | "unsubscribe" | "soft_bounce";
         Category: string;
-        SuppressionImport: {
-            /** @description Rows that were read. */
-            rows: number;
-            /** @description Entries that were not in effect before. */
-            added: number;
-            /** @description Rows with mistakes. */
-            rejected: number;
-            /** @description The first mistakes. A pointer begins with the number of the row, from 1. */
-            errors: components["schemas"]["FieldError"][];
-        };
         /** @enum {string} */
         LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "stored_bytes" | "spool_bytes";
-        SetDefaults: {
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
-            time_zone?: string;
-            /** @description When mail may leave whose batch names no window. Default: at any time. */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
-        /** @description The template that the content was made from. */
-        TemplateUse: {
-            name: string;
-            version: number;
-            /** @description Absent for the default. */
-            language?: string;
-        };
-        /** @description An update, as Standard Webhooks describes a post. */
-        UpdatePost: {
-            type: components["schemas"]["UpdateType"];
-            /**
-             * Format: date-time
-             * @description `at` of the update.
-             */
-            timestamp: string;
-            data: components["schemas"]["Update"];
-        };
         BatchPost: {
             /** @enum {string} */
             type: "batch";
@@ -4193,6 +4752,16 @@ export interface components {
          */
         BatchState: "scheduled" | "queued" | "sending" | "sent" | "done" | "damaged";
         /**
+         * @description Stable. A command withholds it: `restore` (the hold after a restore), `user_paused`, `batch_stopped`,
+         *     `block_rule`, `provider_offline` (all providers that it may use are offline).
+         *     It is not sent yet: `schedule` (its `deliver_at` or `send_window`), `provider_suspended` (none of them takes mail), `no_worker`, `rate_limit`,
+         *     `concurrency_limit`, `turn` (a worker hands it over next), `retry` (the delay before the next attempt).
+         *     A worker ends it soon: `batch_cancelled`, `expiry`, `ending`.
+         *     A provider has it, or may have it: `evidence` (of an unknown outcome), `final_event`.
+         * @enum {string}
+         */
+        WaitCode: "restore" | "user_paused" | "batch_stopped" | "batch_cancelled" | "expiry" | "schedule" | "block_rule" | "provider_offline" | "provider_suspended" | "no_worker" | "rate_limit" | "concurrency_limit" | "turn" | "retry" | "ending" | "evidence" | "final_event";
+        /**
          * @description `queued`: the message waits here, or it is not known whether a provider has it. `sent`: a provider accepted it and
          *     has not reported the result. `delivered`: a provider reported it as delivered, or it was accepted by a provider that does not report
          *     deliveries. `failed`: it was not delivered; see `reason`. `cancelled`: a command ended it
@@ -4200,488 +4769,15 @@ export interface components {
          * @enum {string}
          */
         State: "queued" | "sent" | "delivered" | "failed" | "cancelled";
+        /** @enum {string} */
+        UpdateEvent: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done" | "suppressed" | "endpoint_disabled";
         /**
          * @description A state that an update can have. There is no update when a provider accepts a message.
          * @enum {string}
          */
         UpdateState: "queued" | "delivered" | "failed" | "cancelled";
-        /** @description Empty on the last page. */
-        NextCursor: string;
-        PageFields: {
-            /** @description Number of the first item of the page in the list, as counted while paging. */
-            first: number;
-            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
-            total?: number;
-            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
-            total_at_least?: number;
-            next_cursor: components["schemas"]["NextCursor"];
-            /** @description Cursor of the page before; empty on the first page. */
-            previous_cursor: string;
-            /**
-             * Format: date-time
-             * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time
-             *     (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
-             */
-            searched_until?: string;
-        };
-        /**
-         * @description What is to become of a message. A record to cancel needs only `id` and `action`. The other fields are those of a batch
-         *     with one recipient. Without a template, `from`, `subject`, and `html` or `text` are required.
-         */
-        MessageChange: {
-            /** @description Yours: up to 255 bytes of text without control characters. It names one message of yours until its log is removed. */
-            id: string;
-            /**
-             * @default new
-             * @enum {string}
-             */
-            action: "new" | "update" | "cancel";
-            to?: components["schemas"]["Mailbox"];
-            /** @description Name of the recipient. */
-            name?: string | null;
-            /** @description Values of placeholders, as those of a recipient of a batch. */
-            vars?: {
-                [key: string]: unknown;
-            } | null;
-            metadata?: components["schemas"]["NewMetadata"];
-            from?: components["schemas"]["Mailbox"];
-            /** @description A mailbox, or a list of at most 10. */
-            reply_to?: (string | null) | components["schemas"]["Mailbox"][];
-            /**
-             * @description Header fields of the message, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
-             *     the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
-             *     Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
-             *     servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
-             */
-            headers?: {
-                [key: string]: string;
-            } | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
-            tags?: components["schemas"]["Tag"][] | null;
-            /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
-            category?: string | null;
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
-            track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
-            track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
-            unsubscribe?: boolean | null;
-            /**
-             * @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-             *     version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
-             */
-            template?: (string | null) | {
-                name: string;
-                version?: number | "latest";
-            };
-            /** @description Language of the template, like `de-AT`. It falls back to `de`, and that to the default. */
-            language?: string | null;
-            /** @description One line of at most 998 bytes, also with the values of each recipient. May contain placeholders. */
-            subject?: string;
-            /** @description Plain text body. Text, HTML or both are required. May contain placeholders. */
-            text?: string | null;
-            /** @description HTML body. May contain placeholders. */
-            html?: string | null;
-            /** @description Another name for `html`. */
-            body?: string | null;
-            /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
-            providers?: string[] | null;
-            lane?: components["schemas"]["Lane"];
-            on_unknown?: components["schemas"]["OnUnknown"];
-            /**
-             * @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
-             *     `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
-             *     shows twice the first is meant. Default: at once.
-             */
-            deliver_at?: string | null;
-            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
-            time_zone?: string | null;
-            /**
-             * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
-             *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
-             *     one; `none` lets the mail leave at any time.
-             */
-            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
-            /**
-             * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
-             *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
-             *     (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
-             */
-            expires_at?: string | null;
-        };
-        ChangeResult: {
-            id: string;
-            /**
-             * @description `accepted`: the message is stored and will be sent. `unchanged`: it was so already. `updated`: it will be sent in this
-             *     version, and in no other. `cancelled`: it will not be sent. `rejected`: the record has changed nothing.
-             * @enum {string}
-             */
-            status: "accepted" | "unchanged" | "updated" | "cancelled" | "rejected";
-            /** @description Why it was rejected. Stable; docs/errors.md lists all codes. */
-            code?: string;
-            /** @description JSON pointer (RFC 6901) into the record, if a field of it is the cause. */
-            pointer?: string;
-            /** @description For people. It may change. */
-            detail?: string;
-            /** @description The log of the message as it is now, if there is one. */
-            log?: string;
-        };
-        Message: {
-            id: string;
-            log: components["schemas"]["Log"];
-            /** @description The versions of the message, oldest first; the last is the present one. Up to 20 are kept. */
-            history: components["schemas"]["MessageVersion"][];
-        };
-        MessageVersion: {
-            log: string;
-            batch: components["schemas"]["BatchId"];
-            /**
-             * Format: date-time
-             * @description When it was accepted.
-             */
-            at: string;
-            state: components["schemas"]["State"];
-            reason?: string;
-            /** @description For people. It may change. */
-            detail?: string;
-        };
-        /** @description Recipients that were left out because of mistakes in them. Present if the request had `mode=permissive`; in a batch, if there are any. */
-        Rejected: {
-            count: number;
-            /** @description The first of them, in an answer to the request. */
-            first?: components["schemas"]["Rejection"][];
-        };
-        /** @description Why a recipient was left out. */
-        Rejection: {
-            /** @description Of the recipient in the request, from 0. */
-            index: number;
-            /** @description Of a file: the line on which the recipient begins. The first line is 1. */
-            row?: number;
-            /** @description Of a table: the heading of the column. */
-            column?: string;
-            /** @description JSON pointer (RFC 6901) to the mistake. */
-            pointer: string;
-            /** @description Stable. docs/errors.md lists all codes. */
-            code: string;
-            /** @description For people. It may change. */
-            detail: string;
-        };
-        Accepted: {
-            id: components["schemas"]["BatchId"];
-            state: components["schemas"]["BatchState"];
-            recipients: number;
-            /** @description Dropped repetitions of addresses. */
-            duplicates: number;
-            /** @description Recipients on a suppression list. Their logs have failed. */
-            suppressed: number;
-            rejected?: components["schemas"]["Rejected"];
-            lane: components["schemas"]["Lane"];
-            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
-            lane_limit?: components["schemas"]["LimitName"];
-            /** Format: date-time */
-            created_at: string;
-            /**
-             * Format: date-time
-             * @description When it is sent. Absent: at once.
-             */
-            deliver_at?: string;
-            /**
-             * Format: date-time
-             * @description After this time nothing is handed over to a provider.
-             */
-            expires_at: string;
-            own_times?: components["schemas"]["OwnTimes"];
-        };
-        /** @description Of a batch with recipients who have times of their own. */
-        OwnTimes: {
-            /** @description Recipients with times of their own. */
-            recipients: number;
-            /**
-             * Format: date-time
-             * @description When the first recipient of the batch, with or without own times, may leave.
-             */
-            first: string;
-            /**
-             * Format: date-time
-             * @description When the last one may leave.
-             */
-            last: string;
-        };
-        Address: {
-            email: string;
-            name?: string;
-        };
-        Batch: {
-            id: components["schemas"]["BatchId"];
-            /** @description ID of the owner. Only present if it is not you. */
-            user?: string;
-            state: components["schemas"]["BatchState"];
-            /** @description Nothing is handed over until the batch is resumed. */
-            stopped?: boolean;
-            /** @description Who stopped the batch: the ID of a user, `safedelivr` if too much of it bounced, or `cli:` and a name. If it is another user or `cli:`, only an operator can resume the batch. */
-            stopped_by?: string;
-            /** Format: date-time */
-            stopped_at?: string;
-            /** @description The reason that was given. */
-            stopped_why?: string;
-            /** @description Mail that was not handed over is never sent. */
-            cancelled?: boolean;
-            /** @description Who cancelled the batch: the ID of a user, or `cli:` and a name. */
-            cancelled_by?: string;
-            /** Format: date-time */
-            cancelled_at?: string;
-            /** @description The reason that was given. */
-            cancelled_why?: string;
-            /**
-             * @description What the batch waits for: the command that withholds it, or what its mail waits for first. In a list it is present
-             *     only if a command withholds the batch.
-             */
-            waits?: components["schemas"]["Wait"];
-            subject: string;
-            /** @description Of a batch with one recipient: the subject as it gets it. */
-            rendered_subject?: string;
-            from: components["schemas"]["Address"];
-            reply_to?: components["schemas"]["Address"][];
-            tags?: components["schemas"]["Tag"][];
-            attachments?: components["schemas"]["Attachment"][];
-            template?: components["schemas"]["TemplateUse"];
-            category?: string;
-            metadata?: components["schemas"]["Metadata"];
-            lane?: components["schemas"]["Lane"];
-            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
-            lane_limit?: components["schemas"]["LimitName"];
-            on_unknown?: components["schemas"]["OnUnknown"];
-            providers?: string[];
-            recipients: number;
-            duplicates: number;
-            /** @description Number of recipients in cc. Absent if there is none. */
-            cc?: number;
-            /** @description Number of recipients in bcc. Absent if there is none. */
-            bcc?: number;
-            rejected?: components["schemas"]["Rejected"];
-            counts: components["schemas"]["Counts"];
-            /** Format: date-time */
-            created_at: string;
-            /**
-             * Format: date-time
-             * @description When it is sent. Absent: at once.
-             */
-            deliver_at?: string;
-            /**
-             * Format: date-time
-             * @description The next `deliver_at` of the batch or of a recipient. Absent: all have come, or nothing is sent any more.
-             */
-            due_at?: string;
-            send_window?: components["schemas"]["SendWindow"];
-            /** Format: date-time */
-            expires_at?: string;
-            own_times?: components["schemas"]["OwnTimes"];
-        };
-        NewSendWindow: {
-            /** @description Like `09:00`. */
-            from: string;
-            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
-            to: string;
-            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
-            weekdays?: string[];
-            /** @description Default: the `time_zone` of the batch, or of the user. */
-            time_zone?: string;
-            /** @description Send nothing outside of the window. */
-            strict?: boolean;
-        };
-        SendWindow: {
-            from: string;
-            to: string;
-            weekdays?: string[];
-            time_zone: string;
-            strict?: boolean;
-        };
-        LogFields: {
-            id: components["schemas"]["BatchId"];
-            /** @description Empty if the address was erased. */
-            email: string;
-            name?: string;
-            /**
-             * @description Where a mail to several addresses, with `cc` or `bcc`, names this one. Absent for other mail.
-             * @enum {string}
-             */
-            role?: "to" | "cc" | "bcc";
-            /** @description As the recipient gets it. Empty if the content was removed. */
-            subject: string;
-            state: components["schemas"]["State"];
-            /** @description Why the log failed: the cause of its last failure. Stable. */
-            reason?: string;
-            /** @description For people: why the log failed, or what it waits for. */
-            reason_text?: string;
-            /**
-             * @description What ended the attempts, if `reason` alone did not end them.
-             * @enum {string}
-             */
-            ended_by?: "no_provider_left" | "retries_used_up";
-            /** @description The text of the provider. */
-            detail?: string;
-            /** @description The providers that were tried. `true` if the provider delivered the mail. */
-            providers: {
-                [key: string]: boolean;
-            };
-            /** @description The providers that were tried, in that order. One that was tried again after another is there again. */
-            route: string[];
-            /** @description Attempts for this recipient. */
-            attempts: number;
-            /** @description Success at a provider that does not report deliveries. */
-            unconfirmed?: boolean;
-            /** @description The mail was sent again while an outcome was unknown. */
-            possible_duplicate?: boolean;
-            /** @description Known deliveries. */
-            copies: number;
-            /**
-             * Format: date-time
-             * @description When the mail to this recipient is sent. Absent: at once.
-             */
-            deliver_at?: string;
-            waits?: components["schemas"]["Wait"];
-            metadata?: components["schemas"]["Metadata"];
-            /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
-            message_id?: string;
-        };
-        /** @description What queued mail waits for. */
-        Wait: {
-            /**
-             * @description Stable. A command withholds it: `restore` (the hold after a restore), `user_paused`, `batch_stopped`,
-             *     `block_rule`, `provider_offline` (all providers that it may use are offline).
-             *     It is not sent yet: `schedule` (its `deliver_at` or `send_window`), `provider_suspended` (none of them takes mail), `no_worker`, `rate_limit`,
-             *     `concurrency_limit`, `turn` (a worker hands it over next), `retry` (the delay before the next attempt).
-             *     A worker ends it soon: `batch_cancelled`, `expiry`, `ending`.
-             *     A provider has it, or may have it: `evidence` (of an unknown outcome), `final_event`.
-             * @enum {string}
-             */
-            code: "restore" | "user_paused" | "batch_stopped" | "batch_cancelled" | "expiry" | "schedule" | "block_rule" | "provider_offline" | "provider_suspended" | "no_worker" | "rate_limit" | "concurrency_limit" | "turn" | "retry" | "ending" | "evidence" | "final_event";
-            /** @description For people. */
-            text: string;
-            /**
-             * Format: date-time
-             * @description When the wait ends at the latest, or when the mail is tried again. Absent if that is unknown.
-             */
-            until?: string;
-            /** @description The provider that the mail waits for, if it is one. */
-            provider?: string;
-            /** @description The block rule that the mail waits for. */
-            block_id?: string;
-            /** @description If a command withholds it: who gave the command, as the ID of a user, or `cli:` and a name. */
-            by?: string;
-            /** @description If a command withholds it: the reason that was given. */
-            why?: string;
-            /**
-             * Format: date-time
-             * @description If a command withholds it: when the command was given.
-             */
-            since?: string;
-            /** @description Number of the retry that follows. Absent if the next attempt is none. */
-            retry?: number;
-            /** @description How many retries there may be at most. Present with `retry`. */
-            retries?: number;
-        };
-        Log: {
-            batch_id: components["schemas"]["BatchId"];
-            /** @description ID of the user who sent it. Missing if that is you. */
-            user?: string;
-            /** Format: date-time */
-            created_at: string;
-            send_window?: components["schemas"]["SendWindow"];
-            /** Format: date-time */
-            expires_at?: string;
-            timeline: components["schemas"]["Moment"][];
-            /** @description What providers that were tried could not carry of the message, and which providers could not carry it at all. */
-            left_out?: {
-                provider: string;
-                /** @description For people. */
-                text: string;
-            }[];
-        } & components["schemas"]["LogFields"];
-        FoundLog: {
-            batch_id: components["schemas"]["BatchId"];
-            /** @description ID of the user who sent it. Missing if that is you. */
-            user?: string;
-            /** Format: date-time */
-            created_at: string;
-        } & components["schemas"]["LogFields"];
-        Moment: {
-            /** Format: date-time */
-            at: string;
-            /**
-             * @description `accepted`: the batch was accepted. `attempt`: a call to a provider began. `repeat`: the call was made again, to
-             *     learn its outcome. `answer`: the provider answered. `event`: the provider reported an event. `end`: nothing more is
-             *     tried. `cancel` and `release`: a command.
-             * @enum {string}
-             */
-            what: "accepted" | "attempt" | "repeat" | "answer" | "event" | "end" | "cancel" | "release";
-            /** @description Counts the attempts for this recipient: 1 is the first. */
-            attempt?: number;
-            provider?: string;
-            /** @description Class of the answer, like `accepted` or `unavailable`. */
-            class?: string;
-            /** @description Kind of the event, like `delivered` or `bounced`. */
-            event?: string;
-            /** @description Why the attempt or the log failed. Stable. */
-            reason?: string;
-            /** @description HTTP or SMTP status code. */
-            status?: number;
-            /** @description Enhanced SMTP status code, like `5.1.1`. */
-            enhanced_status?: string;
-            /** @description The provider's class of a bounce. */
-            bounce_class?: string;
-            /** @description Duration of the call. */
-            took_ms?: number;
-            /** @description Text of the provider or of the receiving server. */
-            text?: string;
-            /** @description The reason for this step. */
-            because?: string;
-            /** @description Of a release: who gave the command, if that is still known: a user's id, or `cli:` and a name. */
-            by?: string;
-            /** @description Of a bounce: the receiving server had accepted the mail before. */
-            async?: boolean;
-            /** @description Of a bounce: only its address says which attempt it is about. */
-            guess?: boolean;
-        };
         /** @enum {string} */
         HistoryRange: "hour" | "day" | "week" | "month";
-        Readiness: {
-            /** @enum {string} */
-            status: "ready" | "not ready";
-            /** @description The checks that failed. */
-            missing: ("store" | "broker" | "providers")[];
-            /** @description For each check `ok`, or what is wrong. */
-            checks: {
-                [key: string]: string;
-            };
-        };
-        Problem: {
-            /** Format: uri */
-            type: string;
-            title: string;
-            status: number;
-            /** @description Stable. docs/errors.md lists all codes. */
-            code: string;
-            /** @description For people. It may change. */
-            detail: string;
-            request_id: string;
-            /** @description Of `acceptance_unknown`: the ID of the batch to look up. */
-            batch_id?: string;
-            /** @description Of `bad_json`: the number of bytes before the mistake. */
-            position?: number;
-            errors?: components["schemas"]["FieldError"][];
-            /** @description Number of all mistakes. Only present if `errors` does not list them all. */
-            errors_total?: number;
-        };
-        FieldError: {
-            /** @description JSON pointer (RFC 6901) to the mistake in the request; the name of the field in a form or a query. */
-            pointer: string;
-            /** @description Stable. docs/errors.md lists all codes. */
-            code: string;
-            /** @description For people. It may change. */
-            detail: string;
-        };
     };
     responses: {
         /** @description The request was refused or failed. `code` says why. */
@@ -4752,30 +4848,6 @@ export interface components {
         WebhookSignature: string;
         /** @description ID. For users also the name; for providers the name. */
         Id: string;
-        /** @description Items per page. */
-        Limit: number;
-        /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-        Cursor: string;
-        /** @description Only recipients with this reason, like `mailbox_invalid`. */
-        Reason: string;
-        /** @description Only recipients that this provider was tried for. */
-        Provider: string;
-        /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
-        Result: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
-        /** @description `true`: only recipients that more than one provider was tried for. */
-        Rerouted: boolean;
-        /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
-        PossibleDuplicate: boolean;
-        /** @description `true`: only recipients that are known to have got the mail more than once. */
-        Doubled: boolean;
-        /** @description Only mail of batches with this tag. */
-        Tag: string;
-        /** @description Only mail that was accepted at this time or later. */
-        From: string;
-        /** @description Only mail that was accepted before this time. */
-        To: string;
-        /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
-        Everyone: boolean;
         /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
         EveryonesList: boolean;
         /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
@@ -5000,78 +5072,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listRejected: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of rejected recipients. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        rejected: components["schemas"]["Rejection"][];
-                    } & components["schemas"]["PageFields"];
-                    "text/csv": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    exportRejected: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The list. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/csv": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     putMessages: {
         parameters: {
             query?: {
@@ -5115,159 +5115,6 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listUpdates: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest update that is kept is the first. */
-                cursor?: string;
-                /** @description Only updates with this `at` or a later one. */
-                from?: string;
-                /** @description Only updates with an `at` before this time. */
-                to?: string;
-                /** @description How long to wait if there is no update, at most 1m. A request that waits does not count as one of those that you make at once. */
-                wait?: string;
-                /** @description Only updates of this batch. */
-                batch?: string;
-                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
-                tag?: string;
-                /** @description Only updates to this state. */
-                state?: components["schemas"]["UpdateState"];
-                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
-                events?: components["schemas"]["ChosenUpdate"][];
-                /** @description The number of updates; up to 100,000 of NDJSON, where it is also the default. */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The updates. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        updates: components["schemas"]["Update"][];
-                    } & components["schemas"]["UpdatesEnd"];
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    countUpdates: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest update that is kept is the first. */
-                cursor?: string;
-                /** @description Only updates with this `at` or a later one. */
-                from?: string;
-                /** @description Only updates with an `at` before this time. */
-                to?: string;
-                /** @description Only updates of this batch. */
-                batch?: string;
-                /** @description Only updates of batches with this tag. */
-                tag?: string;
-                /** @description Only updates to this state. */
-                state?: components["schemas"]["UpdateState"];
-                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
-                events?: components["schemas"]["ChosenUpdate"][];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The counts. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "counts": {
-                     *         "log.delivered": 9899,
-                     *         "log.failed": 101
-                     *       },
-                     *       "next_cursor": "AQAAAAAAAAABAAAAAAAGSf9Wb5w6hcMyb7Mo",
-                     *       "more": false,
-                     *       "complete_until": "2026-01-31T12:00:02.123457Z"
-                     *     }
-                     */
-                    "application/json": {
-                        /** @description By type, like `log.delivered`. Types without an update are left out. */
-                        counts: {
-                            [key: string]: number;
-                        };
-                    } & components["schemas"]["UpdatesEnd"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listNotices: {
-        parameters: {
-            query?: {
-                /** @description `next_cursor` of the answer before. Without it, the oldest notice that is kept is the first. */
-                cursor?: string;
-                /** @description Only notices with this `at` or a later one. */
-                from?: string;
-                /** @description Only notices with an `at` before this time. */
-                to?: string;
-                /** @description How long to wait if there is no notice, at most 1m. */
-                wait?: string;
-                /** @description Only notices of these types, separated by commas. Default: all but `suppression.added`. */
-                events?: components["schemas"]["NoticeType"][];
-                /** @description The number of notices; up to 100,000 of NDJSON, where it is also the default. */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The notices. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        notices: components["schemas"]["Notice"][];
-                    } & components["schemas"]["UpdatesEnd"];
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -5409,106 +5256,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The result of the recount. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Check"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    runCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewCheck"];
-            };
-        };
-        responses: {
-            /** @description The steps of the check. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    runReplay: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewReplay"];
-            };
-        };
-        responses: {
-            /** @description The steps of the replay. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -5746,6 +5493,76 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listRejected: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of rejected recipients. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RejectedPage"];
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    exportRejected: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The list. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -6101,6 +5918,70 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result of the recount. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Check"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewCheck"];
+            };
+        };
+        responses: {
+            /** @description The steps of the check. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
@@ -6928,6 +6809,48 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listNotices: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description How long to wait if there is none, at most 1m. A request that waits does not count as one of those that you make at once. */
+                wait?: string;
+                /** @description How many; up to 100,000 of NDJSON, where it is also the default. */
+                limit?: number;
+                /** @description Only notices of these types, separated by commas. Default: all but `suppression.added`. */
+                events?: components["schemas"]["NoticeType"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The notices. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NoticePage"];
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listParked: {
         parameters: {
             query?: {
@@ -7476,6 +7399,42 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runReplay: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewReplay"];
+            };
+        };
+        responses: {
+            /** @description The steps of the replay. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -8096,6 +8055,97 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUpdates: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description Only updates of this batch. */
+                batch?: string;
+                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
+                tag?: string;
+                /** @description Only updates to this state. */
+                state?: components["schemas"]["UpdateState"];
+                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
+                events?: components["schemas"]["ChosenUpdate"][];
+                /** @description How long to wait if there is none, at most 1m. A request that waits does not count as one of those that you make at once. */
+                wait?: string;
+                /** @description How many; up to 100,000 of NDJSON, where it is also the default. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The updates. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpdatePage"];
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    countUpdates: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest one that is kept is the first. */
+                cursor?: string;
+                /** @description Only those with this `at` or a later one. */
+                from?: string;
+                /** @description Only those with an `at` before this time. */
+                to?: string;
+                /** @description Only updates of this batch. */
+                batch?: string;
+                /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
+                tag?: string;
+                /** @description Only updates to this state. */
+                state?: components["schemas"]["UpdateState"];
+                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
+                events?: components["schemas"]["ChosenUpdate"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpdateCounts"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -8853,6 +8903,651 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    postBatch: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BatchPost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postTest: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TestPost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postAcceptanceResumed: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postAcceptanceStopped: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postBatchDone: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postCheckDifference: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postComplaintsHigh: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postEndpointDisabled: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postFailoverEnded: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postFailoverStarted: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postLogBounced: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postLogCancelled: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postLogClicked: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postLogComplained: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postLogDeferred: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     postLogDelivered: {
         parameters: {
             query?: never;
@@ -8939,7 +9634,7 @@ export interface operations {
             };
         };
     };
-    postLogCancelled: {
+    postLogOpened: {
         parameters: {
             query?: never;
             header: {
@@ -9025,135 +9720,6 @@ export interface operations {
             };
         };
     };
-    postLogDeferred: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postLogBounced: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postLogComplained: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
     postLogUnsubscribed: {
         parameters: {
             query?: never;
@@ -9197,222 +9763,7 @@ export interface operations {
             };
         };
     };
-    postLogOpened: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postLogClicked: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postBatchDone: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postSuppressionAdded: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postEndpointDisabled: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postProviderSuspended: {
+    postOutcomeUnknown: {
         parameters: {
             query?: never;
             header: {
@@ -9498,437 +9849,7 @@ export interface operations {
             };
         };
     };
-    postWebhooksRefused: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postWebhooksAccepted: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postAcceptanceStopped: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postAcceptanceResumed: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postSendingStopped: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postSendingResumed: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postFailoverStarted: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postFailoverEnded: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postCheckDifference: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postOutcomeUnknown: {
-        parameters: {
-            query?: never;
-            header: {
-                /** @description ID of the post. A repeat has the same. */
-                "webhook-id": components["parameters"]["WebhookId"];
-                /** @description Unix time of the attempt in seconds. */
-                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
-                "webhook-signature": components["parameters"]["WebhookSignature"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NoticePost"];
-            };
-        };
-        responses: {
-            /** @description The endpoint is gone. It is disabled. */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is accepted. */
-            "2XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description The post is repeated, unless it is a test. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    postQuotaNear: {
+    postProviderSuspended: {
         parameters: {
             query?: never;
             header: {
@@ -10014,7 +9935,7 @@ export interface operations {
             };
         };
     };
-    postComplaintsHigh: {
+    postQuotaNear: {
         parameters: {
             query?: never;
             header: {
@@ -10057,7 +9978,7 @@ export interface operations {
             };
         };
     };
-    postBatch: {
+    postSendingResumed: {
         parameters: {
             query?: never;
             header: {
@@ -10073,7 +9994,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["BatchPost"];
+                "application/json": components["schemas"]["NoticePost"];
             };
         };
         responses: {
@@ -10100,7 +10021,7 @@ export interface operations {
             };
         };
     };
-    postTest: {
+    postSendingStopped: {
         parameters: {
             query?: never;
             header: {
@@ -10116,7 +10037,136 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["TestPost"];
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postSuppressionAdded: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postWebhooksAccepted: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postWebhooksRefused: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
             };
         };
         responses: {

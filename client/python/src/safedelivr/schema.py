@@ -10,23 +10,17 @@ from typing_extensions import TypedDict
 PreviewWarningCode: TypeAlias = Literal['missing_variable', 'clipped', 'no_text', 'broken_link', 'link_from_variable', 'empty_subject', 'subject_like_reply', 'subject_like_spam']
 
 
-class NewCheck(TypedDict, closed=True):
-    """
-    What is recounted.
-    """
-
-    since: NotRequired[str]
-    user: NotRequired[str]
-    repair: NotRequired[bool]
+class Address(TypedDict, closed=True):
+    email: str
+    name: NotRequired[str]
 
 
-class NewReplay(TypedDict, closed=True):
-    """
-    Which webhook posts are read again.
-    """
-
-    since: NotRequired[str]
-    until: NotRequired[str]
+class Attachment(TypedDict, closed=True):
+    filename: str
+    content_type: str
+    content_id: NotRequired[str]
+    size: int
+    sha256: str
 
 
 class Block(TypedDict, closed=True):
@@ -45,6 +39,15 @@ class BlockList(TypedDict, closed=True):
     blocks: list[Block]
 
 
+class ChangeResult(TypedDict, closed=True):
+    id: str
+    status: Literal['accepted', 'unchanged', 'updated', 'cancelled', 'rejected']
+    code: NotRequired[str]
+    pointer: NotRequired[str]
+    detail: NotRequired[str]
+    log: NotRequired[str]
+
+
 class Check(TypedDict, closed=True):
     at: str
     users: int
@@ -54,6 +57,13 @@ class Check(TypedDict, closed=True):
     days: int
     differences: int
     repaired: int
+
+
+class Cost(TypedDict, closed=True):
+    currency: str
+    least: float
+    most: float
+    providers: dict[str, float]
 
 
 class CreatedKey(TypedDict, closed=True):
@@ -69,6 +79,12 @@ class CreatedKey(TypedDict, closed=True):
     scopes: list[Literal['send', 'read', 'operate', 'pass_unsubscribes']]
     networks: NotRequired[list[str]]
     secret: str
+
+
+class DisabledEndpoint(TypedDict, closed=True):
+    id: str
+    why: str
+    since: str
 
 
 class EndpointAttempt(TypedDict, closed=True):
@@ -123,6 +139,12 @@ class EventCounts(TypedDict, closed=True):
     unsubscribed: int
     opened: int
     clicked: int
+
+
+class FieldError(TypedDict, closed=True):
+    pointer: str
+    code: str
+    detail: str
 
 
 class Health(TypedDict, closed=True):
@@ -189,10 +211,72 @@ class KeyPage(TypedDict, closed=True):
     next_cursor: str
 
 
+class LeftOut(TypedDict, closed=True):
+    provider: str
+    text: str
+
+
 class ListsRead(TypedDict, closed=True):
     read_at: NotRequired[str]
     error: NotRequired[str]
     refused: NotRequired[list[str]]
+
+
+Moment = TypedDict(
+    'Moment',
+    {
+        'at': str,
+        'what': Literal['accepted', 'attempt', 'repeat', 'answer', 'event', 'end', 'cancel', 'release'],
+        'attempt': NotRequired[int],
+        'provider': NotRequired[str],
+        'class': NotRequired[str],
+        'event': NotRequired[str],
+        'reason': NotRequired[str],
+        'status': NotRequired[int],
+        'enhanced_status': NotRequired[str],
+        'bounce_class': NotRequired[str],
+        'took_ms': NotRequired[float],
+        'text': NotRequired[str],
+        'because': NotRequired[str],
+        'by': NotRequired[str],
+        'async': NotRequired[bool],
+        'guess': NotRequired[bool],
+    },
+    closed=True,
+)
+
+
+NewBatchForm = TypedDict(
+    'NewBatchForm',
+    {
+        'to': str,
+        'from': NotRequired[str],
+        'reply_to': NotRequired[str],
+        'subject': NotRequired[str],
+        'text': NotRequired[str],
+        'html': NotRequired[str],
+        'body': NotRequired[str],
+        'template': NotRequired[str],
+        'language': NotRequired[str],
+        'category': NotRequired[str],
+        'tags': NotRequired[str],
+        'headers': NotRequired[str],
+        'metadata': NotRequired[str],
+        'cc': NotRequired[str],
+        'bcc': NotRequired[str],
+        'providers': NotRequired[str],
+        'lane': NotRequired[str],
+        'on_unknown': NotRequired[str],
+        'deliver_at': NotRequired[str],
+        'expires_at': NotRequired[str],
+        'time_zone': NotRequired[str],
+        'send_window': NotRequired[str],
+        'allow_duplicates': NotRequired[str],
+        'track_opens': NotRequired[str],
+        'track_clicks': NotRequired[str],
+        'unsubscribe': NotRequired[str],
+    },
+)
 
 
 class NewBlock(TypedDict, closed=True):
@@ -202,6 +286,12 @@ class NewBlock(TypedDict, closed=True):
     domain: NotRequired[str]
     fail: NotRequired[bool]
     why: NotRequired[str]
+
+
+class NewCheck(TypedDict, closed=True):
+    since: NotRequired[str]
+    user: NotRequired[str]
+    repair: NotRequired[bool]
 
 
 class NewErasure(TypedDict, closed=True):
@@ -230,8 +320,32 @@ class NewLimits(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+class NewReplay(TypedDict, closed=True):
+    since: NotRequired[str]
+    until: NotRequired[str]
+
+
+NewSendWindow = TypedDict(
+    'NewSendWindow',
+    {
+        'from': str,
+        'to': str,
+        'weekdays': NotRequired[list[str]],
+        'time_zone': NotRequired[str],
+        'strict': NotRequired[bool],
+    },
+    closed=True,
+)
+
+
 class NewUser(TypedDict, closed=True):
     name: str
+
+
+class OwnTimes(TypedDict, closed=True):
+    recipients: int
+    first: str
+    last: str
 
 
 class ParkedMessage(TypedDict, closed=True):
@@ -254,6 +368,19 @@ class PreviewHeader(TypedDict, closed=True):
 class PreviewWarning(TypedDict, closed=True):
     code: PreviewWarningCode
     detail: str
+
+
+class Problem(TypedDict, closed=True):
+    status: int
+    code: str
+    type: str
+    title: str
+    detail: str
+    request_id: str
+    batch_id: NotRequired[str]
+    position: NotRequired[int]
+    errors: NotRequired[list[FieldError]]
+    errors_total: NotRequired[int]
 
 
 class ProviderCounts(TypedDict, closed=True):
@@ -285,6 +412,12 @@ class Rates(TypedDict, closed=True):
     clicked: float
 
 
+class Readiness(TypedDict, closed=True):
+    status: Literal['ready', 'not ready']
+    missing: list[Literal['store', 'broker', 'providers']]
+    checks: dict[str, str]
+
+
 class Reason(TypedDict, closed=True):
     why: NotRequired[str]
 
@@ -292,6 +425,15 @@ class Reason(TypedDict, closed=True):
 class RefusedWebhooks(TypedDict, closed=True):
     since: str
     posts: int
+
+
+class Rejection(TypedDict, closed=True):
+    index: int
+    row: NotRequired[int]
+    column: NotRequired[str]
+    pointer: str
+    code: str
+    detail: str
 
 
 Release = TypedDict(
@@ -330,6 +472,19 @@ class RestoreHold(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+SendWindow = TypedDict(
+    'SendWindow',
+    {
+        'from': str,
+        'to': str,
+        'weekdays': NotRequired[list[str]],
+        'time_zone': str,
+        'strict': NotRequired[bool],
+    },
+    closed=True,
+)
+
+
 class Senders(TypedDict, closed=True):
     user: str
     set: bool
@@ -341,6 +496,13 @@ class Senders(TypedDict, closed=True):
 class SetSenders(TypedDict, closed=True):
     senders: NotRequired[list[str]]
     why: NotRequired[str]
+
+
+class SuppressionImport(TypedDict, closed=True):
+    rows: int
+    added: int
+    rejected: int
+    errors: list[FieldError]
 
 
 class TemplateContent(TypedDict, closed=True):
@@ -362,6 +524,12 @@ class TemplateInfo(TypedDict, closed=True):
 class TemplatePage(TypedDict, closed=True):
     templates: list[TemplateInfo]
     next_cursor: str
+
+
+class TemplateUse(TypedDict, closed=True):
+    name: str
+    version: int
+    language: NotRequired[str]
 
 
 class TemplateVersion(TypedDict, closed=True):
@@ -392,6 +560,13 @@ class UnmatchedEvent(TypedDict, closed=True):
 class UnmatchedPage(TypedDict, closed=True):
     events: list[UnmatchedEvent]
     next_cursor: str
+
+
+class UpdateCounts(TypedDict, closed=True):
+    counts: dict[str, int]
+    next_cursor: str
+    more: bool
+    complete_until: NotRequired[str]
 
 
 class User(TypedDict, closed=True):
@@ -445,100 +620,39 @@ Lane: TypeAlias = Literal['urgent', 'bulk']
 OnUnknown: TypeAlias = Literal['hold', 'resend']
 
 
-class Template1(TypedDict, closed=True):
-    """
-    The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-    version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
+ReplyTo: TypeAlias = str | list[Mailbox] | None
 
-    """
 
+class TemplateChoice1(TypedDict, closed=True):
     name: str
     version: NotRequired[int | Literal['latest']]
 
 
-class NewAttachment(TypedDict, closed=True):
-    filename: str
-    content_type: NotRequired[str | None]
-    content: str
-    content_id: NotRequired[str | None]
-    disposition: NotRequired[Literal['attachment', 'inline'] | None]
+TemplateChoice: TypeAlias = str | TemplateChoice1 | None
 
 
-class Attachment(TypedDict, closed=True):
-    filename: str
-    content_type: str
-    content_id: NotRequired[str]
-    size: int
-    sha256: str
+NewHeaders: TypeAlias = dict[str, Any] | None
+
+
+Variable: TypeAlias = str | float | bool | list[Any] | dict[str, Any]
+
+
+FileContent: TypeAlias = str
+
+
+LocalTime: TypeAlias = str
+
+
+WindowOrNone: TypeAlias = NewSendWindow | Literal['none'] | None
+
+
+ChangeAction: TypeAlias = Literal['new', 'update', 'cancel']
 
 
 NewMetadata: TypeAlias = dict[str, Any] | None
 
 
-class Cost(TypedDict, closed=True):
-    """
-    What the batch costs if each message is sent once. Absent if no prices are configured.
-    """
-
-    currency: str
-    least: float
-    most: float
-    providers: dict[str, float]
-
-
-Metadata: TypeAlias = dict[str, str]
-
-
-class UpdatesEnd(TypedDict):
-    next_cursor: str
-    more: bool
-    complete_until: NotRequired[str]
-
-
-class DisabledEndpoint(TypedDict, closed=True):
-    """
-    An endpoint that was disabled because its posts failed.
-    """
-
-    id: str
-    why: str
-    since: str
-
-
 NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'queue.stalled', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed']
-
-
-NewBatchForm = TypedDict(
-    'NewBatchForm',
-    {
-        'from': NotRequired[str],
-        'reply_to': NotRequired[str],
-        'headers': NotRequired[str],
-        'tags': NotRequired[str],
-        'category': NotRequired[str],
-        'metadata': NotRequired[str],
-        'template': NotRequired[str],
-        'language': NotRequired[str],
-        'track_opens': NotRequired[str],
-        'track_clicks': NotRequired[str],
-        'unsubscribe': NotRequired[str],
-        'subject': NotRequired[str],
-        'text': NotRequired[str],
-        'html': NotRequired[str],
-        'body': NotRequired[str],
-        'to': str,
-        'cc': NotRequired[str],
-        'bcc': NotRequired[str],
-        'providers': NotRequired[str],
-        'lane': NotRequired[str],
-        'on_unknown': NotRequired[str],
-        'deliver_at': NotRequired[str],
-        'time_zone': NotRequired[str],
-        'send_window': NotRequired[str],
-        'expires_at': NotRequired[str],
-        'allow_duplicates': NotRequired[str],
-    },
-)
 
 
 class NewBatchParts(NewBatchForm):
@@ -551,10 +665,6 @@ class NewBatchParts(NewBatchForm):
     attachments: NotRequired[list[bytes]]
 
 
-class Why(TypedDict, closed=True):
-    why: NotRequired[str]
-
-
 CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.try', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.defaults', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'user.add', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
@@ -565,16 +675,6 @@ SuppressionReason: TypeAlias = Literal['complaint', 'hard_bounce', 'manual', 'un
 
 
 LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'stored_bytes', 'spool_bytes']
-
-
-class TemplateUse(TypedDict, closed=True):
-    """
-    The template that the content was made from.
-    """
-
-    name: str
-    version: int
-    language: NotRequired[str]
 
 
 class Data(TypedDict, closed=True):
@@ -593,155 +693,19 @@ UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 
 BatchState: TypeAlias = Literal['scheduled', 'queued', 'sending', 'sent', 'done', 'damaged']
 
 
+WaitCode: TypeAlias = Literal['restore', 'user_paused', 'batch_stopped', 'batch_cancelled', 'expiry', 'schedule', 'block_rule', 'provider_offline', 'provider_suspended', 'no_worker', 'rate_limit', 'concurrency_limit', 'turn', 'retry', 'ending', 'evidence', 'final_event']
+
+
 State: TypeAlias = Literal['queued', 'sent', 'delivered', 'failed', 'cancelled']
+
+
+UpdateEvent: TypeAlias = Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed', 'endpoint_disabled']
 
 
 UpdateState: TypeAlias = Literal['queued', 'delivered', 'failed', 'cancelled']
 
 
-NextCursor: TypeAlias = str
-
-
-class PageFields(TypedDict):
-    first: int
-    total: NotRequired[int]
-    total_at_least: NotRequired[int]
-    next_cursor: NextCursor
-    previous_cursor: str
-    searched_until: NotRequired[str]
-
-
-class ChangeResult(TypedDict, closed=True):
-    id: str
-    status: Literal['accepted', 'unchanged', 'updated', 'cancelled', 'rejected']
-    code: NotRequired[str]
-    pointer: NotRequired[str]
-    detail: NotRequired[str]
-    log: NotRequired[str]
-
-
-class MessageVersion(TypedDict, closed=True):
-    log: str
-    batch: BatchId
-    at: str
-    state: State
-    reason: NotRequired[str]
-    detail: NotRequired[str]
-
-
-class Rejection(TypedDict, closed=True):
-    """
-    Why a recipient was left out.
-    """
-
-    index: int
-    row: NotRequired[int]
-    column: NotRequired[str]
-    pointer: str
-    code: str
-    detail: str
-
-
-class OwnTimes(TypedDict, closed=True):
-    """
-    Of a batch with recipients who have times of their own.
-    """
-
-    recipients: int
-    first: str
-    last: str
-
-
-class Address(TypedDict, closed=True):
-    email: str
-    name: NotRequired[str]
-
-
-NewSendWindow = TypedDict(
-    'NewSendWindow',
-    {
-        'from': str,
-        'to': str,
-        'weekdays': NotRequired[list[str]],
-        'time_zone': NotRequired[str],
-        'strict': NotRequired[bool],
-    },
-    closed=True,
-)
-
-
-SendWindow = TypedDict(
-    'SendWindow',
-    {
-        'from': str,
-        'to': str,
-        'weekdays': NotRequired[list[str]],
-        'time_zone': str,
-        'strict': NotRequired[bool],
-    },
-    closed=True,
-)
-
-
-class Wait(TypedDict, closed=True):
-    """
-    What queued mail waits for.
-    """
-
-    code: Literal['restore', 'user_paused', 'batch_stopped', 'batch_cancelled', 'expiry', 'schedule', 'block_rule', 'provider_offline', 'provider_suspended', 'no_worker', 'rate_limit', 'concurrency_limit', 'turn', 'retry', 'ending', 'evidence', 'final_event']
-    text: str
-    until: NotRequired[str]
-    provider: NotRequired[str]
-    block_id: NotRequired[str]
-    by: NotRequired[str]
-    why: NotRequired[str]
-    since: NotRequired[str]
-    retry: NotRequired[int]
-    retries: NotRequired[int]
-
-
-class LeftOutItem(TypedDict, closed=True):
-    provider: str
-    text: str
-
-
-Moment = TypedDict(
-    'Moment',
-    {
-        'at': str,
-        'what': Literal['accepted', 'attempt', 'repeat', 'answer', 'event', 'end', 'cancel', 'release'],
-        'attempt': NotRequired[int],
-        'provider': NotRequired[str],
-        'class': NotRequired[str],
-        'event': NotRequired[str],
-        'reason': NotRequired[str],
-        'status': NotRequired[int],
-        'enhanced_status': NotRequired[str],
-        'bounce_class': NotRequired[str],
-        'took_ms': NotRequired[float],
-        'text': NotRequired[str],
-        'because': NotRequired[str],
-        'by': NotRequired[str],
-        'async': NotRequired[bool],
-        'guess': NotRequired[bool],
-    },
-    closed=True,
-)
-
-
 HistoryRange: TypeAlias = Literal['hour', 'day', 'week', 'month']
-
-
-class Readiness(TypedDict, closed=True):
-    status: Literal['ready', 'not ready']
-    missing: list[Literal['store', 'broker', 'providers']]
-    checks: dict[str, str]
-
-
-class FieldError(TypedDict, closed=True):
-    pointer: str
-    code: str
-    detail: str
 
 
 class AccessEntry(TypedDict, closed=True):
@@ -883,6 +847,58 @@ class Limits(TypedDict, closed=True):
     changed: NotRequired[bool]
 
 
+MessageChange = TypedDict(
+    'MessageChange',
+    {
+        'id': str,
+        'action': NotRequired[ChangeAction],
+        'to': NotRequired[Mailbox],
+        'name': NotRequired[str | None],
+        'vars': NotRequired[dict[str, Any] | None],
+        'from': NotRequired[Mailbox],
+        'reply_to': NotRequired[ReplyTo],
+        'subject': NotRequired[str | None],
+        'text': NotRequired[str | None],
+        'html': NotRequired[str | None],
+        'body': NotRequired[str | None],
+        'template': NotRequired[TemplateChoice],
+        'language': NotRequired[str | None],
+        'category': NotRequired[str | None],
+        'tags': NotRequired[list[Tag] | None],
+        'headers': NotRequired[NewHeaders],
+        'metadata': NotRequired[NewMetadata],
+        'providers': NotRequired[list[str] | None],
+        'lane': NotRequired[Lane],
+        'on_unknown': NotRequired[OnUnknown],
+        'deliver_at': NotRequired[str | None],
+        'expires_at': NotRequired[str | None],
+        'time_zone': NotRequired[str | None],
+        'send_window': NotRequired[WindowOrNone],
+        'track_opens': NotRequired[bool | None],
+        'track_clicks': NotRequired[bool | None],
+        'unsubscribe': NotRequired[bool | None],
+    },
+    closed=True,
+)
+
+
+class MessageVersion(TypedDict, closed=True):
+    log: str
+    batch: BatchId
+    at: str
+    state: State
+    reason: NotRequired[str]
+    detail: NotRequired[str]
+
+
+class NewAttachment(TypedDict, closed=True):
+    filename: str
+    content_type: NotRequired[str | None]
+    content_id: NotRequired[str | None]
+    disposition: NotRequired[Literal['attachment', 'inline'] | None]
+    content: FileContent
+
+
 class NewSuppression(TypedDict, closed=True):
     email: str
     reason: NotRequired[SuppressionReason]
@@ -979,6 +995,33 @@ class QueueList(TypedDict, closed=True):
     queues: list[Queue]
 
 
+class RecipientFields(TypedDict, closed=True):
+    email: Mailbox
+    name: NotRequired[str | None]
+    vars: NotRequired[dict[str, Any] | None]
+    metadata: NotRequired[NewMetadata]
+    headers: NotRequired[NewHeaders]
+    deliver_at: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    time_zone: NotRequired[str | None]
+    send_window: NotRequired[WindowOrNone]
+
+
+class Rejected(TypedDict, closed=True):
+    count: int
+    first: NotRequired[list[Rejection]]
+
+
+class RejectedPage(TypedDict, closed=True):
+    rejected: list[Rejection]
+    first: int
+    total: NotRequired[int]
+    total_at_least: NotRequired[int]
+    next_cursor: str
+    previous_cursor: str
+    searched_until: NotRequired[str]
+
+
 class Request(TypedDict, closed=True):
     id: str
     at: str
@@ -996,6 +1039,20 @@ class RequestPage(TypedDict, closed=True):
     key: str
     requests: list[Request]
     next_cursor: str
+
+
+class Reschedule(TypedDict, closed=True):
+    deliver_at: NotRequired[LocalTime]
+    expires_at: NotRequired[LocalTime]
+    send_window: NotRequired[WindowOrNone]
+    time_zone: NotRequired[str]
+    why: NotRequired[str]
+
+
+class SetDefaults(TypedDict, closed=True):
+    time_zone: NotRequired[str]
+    send_window: NotRequired[WindowOrNone]
+    why: NotRequired[str]
 
 
 Stats = TypedDict(
@@ -1055,6 +1112,19 @@ class Template(TypedDict, closed=True):
     allow_raw: NotRequired[bool]
 
 
+class Wait(TypedDict, closed=True):
+    code: WaitCode
+    text: str
+    until: NotRequired[str]
+    provider: NotRequired[str]
+    block_id: NotRequired[str]
+    by: NotRequired[str]
+    why: NotRequired[str]
+    since: NotRequired[str]
+    retry: NotRequired[int]
+    retries: NotRequired[int]
+
+
 class WaitingMail(TypedDict, closed=True):
     lane: Lane
     code: str
@@ -1067,36 +1137,7 @@ class WaitingMail(TypedDict, closed=True):
     oldest_batch: BatchId
 
 
-class Recipient1(TypedDict, closed=True):
-    email: Mailbox
-    name: NotRequired[str | None]
-    vars: NotRequired[dict[str, Any] | None]
-    metadata: NotRequired[NewMetadata]
-    headers: NotRequired[dict[str, Any] | None]
-    deliver_at: NotRequired[str | None]
-    time_zone: NotRequired[str | None]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    expires_at: NotRequired[str | None]
-
-
-Recipient: TypeAlias = Mailbox | Recipient1
-
-
-class Provider1(TypedDict, closed=True):
-    name: str
-    share: float
-    waits: NotRequired[Wait]
-    left_out: NotRequired[str]
-    refused: NotRequired[str]
-
-
-class Route(TypedDict, closed=True):
-    recipients: int
-    waits: NotRequired[Wait]
-    last_until: NotRequired[str]
-    reason: NotRequired[str]
-    text: str
-    providers: list[Provider1]
+Recipient: TypeAlias = Mailbox | RecipientFields
 
 
 class AddedSuppression(TypedDict, closed=True):
@@ -1114,111 +1155,10 @@ class AddedSuppression(TypedDict, closed=True):
     expires_at: NotRequired[str]
 
 
-class Notice(TypedDict, closed=True):
-    """
-    What operators want to hear of. It is about no single mail.
-    """
-
-    type: NoticeType
-    number: int
-    provider: NotRequired[str]
-    reason: NotRequired[str]
-    why: NotRequired[str]
-    since: NotRequired[str]
-    until: NotRequired[str]
-    count: NotRequired[int]
-    user: NotRequired[str]
-    limit: NotRequired[str]
-    most: NotRequired[int]
-    delivered: NotRequired[int]
-    suppression: NotRequired[AddedSuppression]
-    endpoint: NotRequired[DisabledEndpoint]
-    at: str
-
-
-class NoticePost(TypedDict, closed=True):
-    """
-    A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`.
-    """
-
-    type: NoticeType
-    timestamp: str
-    data: Notice
-
-
-class Reschedule(TypedDict, closed=True):
-    """
-    One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is.
-    """
-
-    deliver_at: NotRequired[str]
-    time_zone: NotRequired[str]
-    expires_at: NotRequired[str]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    why: NotRequired[str]
-
-
-class SuppressionImport(TypedDict, closed=True):
-    rows: int
-    added: int
-    rejected: int
-    errors: list[FieldError]
-
-
-class SetDefaults(TypedDict, closed=True):
-    time_zone: NotRequired[str]
-    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
-    why: NotRequired[str]
-
-
 ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 
 
 ChosenType: TypeAlias = UpdateType | NoticeType | Literal['all']
-
-
-MessageChange = TypedDict(
-    'MessageChange',
-    {
-        'id': str,
-        'action': NotRequired[Literal['new', 'update', 'cancel']],
-        'to': NotRequired[Mailbox],
-        'name': NotRequired[str | None],
-        'vars': NotRequired[dict[str, Any] | None],
-        'metadata': NotRequired[NewMetadata],
-        'from': NotRequired[Mailbox],
-        'reply_to': NotRequired[str | list[Mailbox] | None],
-        'headers': NotRequired[dict[str, Any] | None],
-        'tags': NotRequired[list[Tag] | None],
-        'category': NotRequired[str | None],
-        'track_opens': NotRequired[bool | None],
-        'track_clicks': NotRequired[bool | None],
-        'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template1 | None],
-        'language': NotRequired[str | None],
-        'subject': NotRequired[str],
-        'text': NotRequired[str | None],
-        'html': NotRequired[str | None],
-        'body': NotRequired[str | None],
-        'providers': NotRequired[list[str] | None],
-        'lane': NotRequired[Lane],
-        'on_unknown': NotRequired[OnUnknown],
-        'deliver_at': NotRequired[str | None],
-        'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
-        'expires_at': NotRequired[str | None],
-    },
-    closed=True,
-)
-
-
-class Rejected(TypedDict, closed=True):
-    """
-    Recipients that were left out because of mistakes in them. Present if the request had `mode=permissive`; in a batch, if there are any.
-    """
-
-    count: int
-    first: NotRequired[list[Rejection]]
 
 
 class Accepted(TypedDict, closed=True):
@@ -1234,115 +1174,6 @@ class Accepted(TypedDict, closed=True):
     deliver_at: NotRequired[str]
     expires_at: str
     own_times: NotRequired[OwnTimes]
-
-
-Batch = TypedDict(
-    'Batch',
-    {
-        'id': BatchId,
-        'user': NotRequired[str],
-        'state': BatchState,
-        'stopped': NotRequired[bool],
-        'stopped_by': NotRequired[str],
-        'stopped_at': NotRequired[str],
-        'stopped_why': NotRequired[str],
-        'cancelled': NotRequired[bool],
-        'cancelled_by': NotRequired[str],
-        'cancelled_at': NotRequired[str],
-        'cancelled_why': NotRequired[str],
-        'waits': NotRequired[Wait],
-        'subject': str,
-        'rendered_subject': NotRequired[str],
-        'from': Address,
-        'reply_to': NotRequired[list[Address]],
-        'tags': NotRequired[list[Tag]],
-        'attachments': NotRequired[list[Attachment]],
-        'template': NotRequired[TemplateUse],
-        'category': NotRequired[str],
-        'metadata': NotRequired[Metadata],
-        'lane': NotRequired[Lane],
-        'lane_limit': NotRequired[LimitName],
-        'on_unknown': NotRequired[OnUnknown],
-        'providers': NotRequired[list[str]],
-        'recipients': int,
-        'duplicates': int,
-        'cc': NotRequired[int],
-        'bcc': NotRequired[int],
-        'rejected': NotRequired[Rejected],
-        'counts': Counts,
-        'created_at': str,
-        'deliver_at': NotRequired[str],
-        'due_at': NotRequired[str],
-        'send_window': NotRequired[SendWindow],
-        'expires_at': NotRequired[str],
-        'own_times': NotRequired[OwnTimes],
-    },
-    closed=True,
-)
-
-
-class LogFields(TypedDict):
-    id: BatchId
-    email: str
-    name: NotRequired[str]
-    role: NotRequired[Literal['to', 'cc', 'bcc']]
-    subject: str
-    state: State
-    reason: NotRequired[str]
-    reason_text: NotRequired[str]
-    ended_by: NotRequired[Literal['no_provider_left', 'retries_used_up']]
-    detail: NotRequired[str]
-    providers: dict[str, bool]
-    route: list[str]
-    attempts: int
-    unconfirmed: NotRequired[bool]
-    possible_duplicate: NotRequired[bool]
-    copies: int
-    deliver_at: NotRequired[str]
-    waits: NotRequired[Wait]
-    metadata: NotRequired[Metadata]
-    message_id: NotRequired[str]
-
-
-class Log(LogFields):
-    batch_id: BatchId
-    user: NotRequired[str]
-    created_at: str
-    send_window: NotRequired[SendWindow]
-    expires_at: NotRequired[str]
-    timeline: list[Moment]
-    left_out: NotRequired[list[LeftOutItem]]
-
-
-class FoundLog(LogFields):
-    batch_id: BatchId
-    user: NotRequired[str]
-    created_at: str
-
-
-class Problem(TypedDict, closed=True):
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-    request_id: str
-    batch_id: NotRequired[str]
-    position: NotRequired[int]
-    errors: NotRequired[list[FieldError]]
-    errors_total: NotRequired[int]
-
-
-class BatchPage(PageFields):
-    batches: list[Batch]
-
-
-class LogPage(PageFields):
-    logs: list[LogFields]
-
-
-class FoundLogPage(PageFields):
-    logs: list[FoundLog]
 
 
 class AuditEntry(TypedDict, closed=True):
@@ -1370,6 +1201,61 @@ class AuditEntry(TypedDict, closed=True):
 class AuditPage(TypedDict, closed=True):
     commands: list[AuditEntry]
     next_cursor: str
+
+
+Batch = TypedDict(
+    'Batch',
+    {
+        'id': BatchId,
+        'user': NotRequired[str],
+        'state': BatchState,
+        'stopped': NotRequired[bool],
+        'stopped_by': NotRequired[str],
+        'stopped_at': NotRequired[str],
+        'stopped_why': NotRequired[str],
+        'cancelled': NotRequired[bool],
+        'cancelled_by': NotRequired[str],
+        'cancelled_at': NotRequired[str],
+        'cancelled_why': NotRequired[str],
+        'waits': NotRequired[Wait],
+        'subject': str,
+        'rendered_subject': NotRequired[str],
+        'from': Address,
+        'reply_to': NotRequired[list[Address]],
+        'template': NotRequired[TemplateUse],
+        'tags': NotRequired[list[Tag]],
+        'attachments': NotRequired[list[Attachment]],
+        'category': NotRequired[str],
+        'metadata': NotRequired[dict[str, str]],
+        'lane': NotRequired[Lane],
+        'lane_limit': NotRequired[LimitName],
+        'on_unknown': NotRequired[OnUnknown],
+        'providers': NotRequired[list[str]],
+        'recipients': int,
+        'duplicates': int,
+        'cc': NotRequired[int],
+        'bcc': NotRequired[int],
+        'rejected': NotRequired[Rejected],
+        'counts': Counts,
+        'created_at': str,
+        'deliver_at': NotRequired[str],
+        'due_at': NotRequired[str],
+        'send_window': NotRequired[SendWindow],
+        'expires_at': NotRequired[str],
+        'own_times': NotRequired[OwnTimes],
+    },
+    closed=True,
+)
+
+
+class BatchPage(TypedDict, closed=True):
+    batches: list[Batch]
+    first: int
+    total: NotRequired[int]
+    total_at_least: NotRequired[int]
+    next_cursor: str
+    previous_cursor: str
+    searched_until: NotRequired[str]
 
 
 class Endpoint(TypedDict, closed=True):
@@ -1423,6 +1309,146 @@ class EndpointSettings(TypedDict, closed=True):
     headers: NotRequired[dict[str, str]]
 
 
+class FoundLog(TypedDict, closed=True):
+    id: BatchId
+    email: str
+    name: NotRequired[str]
+    role: NotRequired[Literal['to', 'cc', 'bcc']]
+    subject: str
+    state: State
+    reason: NotRequired[str]
+    reason_text: NotRequired[str]
+    ended_by: NotRequired[Literal['no_provider_left', 'retries_used_up']]
+    detail: NotRequired[str]
+    providers: dict[str, bool]
+    route: list[str]
+    attempts: int
+    unconfirmed: NotRequired[bool]
+    possible_duplicate: NotRequired[bool]
+    copies: int
+    deliver_at: NotRequired[str]
+    waits: NotRequired[Wait]
+    metadata: NotRequired[dict[str, str]]
+    message_id: NotRequired[str]
+    batch_id: BatchId
+    user: NotRequired[str]
+    created_at: str
+
+
+class FoundLogPage(TypedDict, closed=True):
+    logs: list[FoundLog]
+    first: int
+    total: NotRequired[int]
+    total_at_least: NotRequired[int]
+    next_cursor: str
+    previous_cursor: str
+    searched_until: NotRequired[str]
+
+
+class Log(TypedDict, closed=True):
+    id: BatchId
+    email: str
+    name: NotRequired[str]
+    role: NotRequired[Literal['to', 'cc', 'bcc']]
+    subject: str
+    state: State
+    reason: NotRequired[str]
+    reason_text: NotRequired[str]
+    ended_by: NotRequired[Literal['no_provider_left', 'retries_used_up']]
+    detail: NotRequired[str]
+    providers: dict[str, bool]
+    route: list[str]
+    attempts: int
+    unconfirmed: NotRequired[bool]
+    possible_duplicate: NotRequired[bool]
+    copies: int
+    deliver_at: NotRequired[str]
+    waits: NotRequired[Wait]
+    metadata: NotRequired[dict[str, str]]
+    message_id: NotRequired[str]
+    batch_id: BatchId
+    user: NotRequired[str]
+    created_at: str
+    send_window: NotRequired[SendWindow]
+    expires_at: NotRequired[str]
+    timeline: list[Moment]
+    left_out: NotRequired[list[LeftOut]]
+
+
+class LogFields(TypedDict, closed=True):
+    id: BatchId
+    email: str
+    name: NotRequired[str]
+    role: NotRequired[Literal['to', 'cc', 'bcc']]
+    subject: str
+    state: State
+    reason: NotRequired[str]
+    reason_text: NotRequired[str]
+    ended_by: NotRequired[Literal['no_provider_left', 'retries_used_up']]
+    detail: NotRequired[str]
+    providers: dict[str, bool]
+    route: list[str]
+    attempts: int
+    unconfirmed: NotRequired[bool]
+    possible_duplicate: NotRequired[bool]
+    copies: int
+    deliver_at: NotRequired[str]
+    waits: NotRequired[Wait]
+    metadata: NotRequired[dict[str, str]]
+    message_id: NotRequired[str]
+
+
+class LogPage(TypedDict, closed=True):
+    logs: list[LogFields]
+    first: int
+    total: NotRequired[int]
+    total_at_least: NotRequired[int]
+    next_cursor: str
+    previous_cursor: str
+    searched_until: NotRequired[str]
+
+
+class Message(TypedDict, closed=True):
+    id: str
+    log: Log
+    history: list[MessageVersion]
+
+
+NewBatch = TypedDict(
+    'NewBatch',
+    {
+        'from': NotRequired[Mailbox],
+        'reply_to': NotRequired[ReplyTo],
+        'subject': NotRequired[str | None],
+        'text': NotRequired[str | None],
+        'html': NotRequired[str | None],
+        'body': NotRequired[str | None],
+        'template': NotRequired[TemplateChoice],
+        'language': NotRequired[str | None],
+        'category': NotRequired[str | None],
+        'tags': NotRequired[list[Tag] | None],
+        'headers': NotRequired[NewHeaders],
+        'metadata': NotRequired[NewMetadata],
+        'cc': NotRequired[list[Mailbox] | None],
+        'bcc': NotRequired[list[Mailbox] | None],
+        'providers': NotRequired[list[str] | None],
+        'lane': NotRequired[Lane],
+        'on_unknown': NotRequired[OnUnknown],
+        'deliver_at': NotRequired[str | None],
+        'expires_at': NotRequired[str | None],
+        'time_zone': NotRequired[str | None],
+        'send_window': NotRequired[WindowOrNone],
+        'allow_duplicates': NotRequired[bool | None],
+        'track_opens': NotRequired[bool | None],
+        'track_clicks': NotRequired[bool | None],
+        'unsubscribe': NotRequired[bool | None],
+        'to': list[Recipient],
+        'attachments': NotRequired[list[NewAttachment] | None],
+    },
+    closed=True,
+)
+
+
 class NewPreview(TypedDict, closed=True):
     template: NotRequired[str]
     language: NotRequired[str]
@@ -1438,6 +1464,69 @@ class NewPreview(TypedDict, closed=True):
     to: NotRequired[Recipient]
 
 
+class Notice(TypedDict, closed=True):
+    type: NoticeType
+    number: int
+    provider: NotRequired[str]
+    reason: NotRequired[str]
+    why: NotRequired[str]
+    since: NotRequired[str]
+    until: NotRequired[str]
+    count: NotRequired[int]
+    user: NotRequired[str]
+    limit: NotRequired[str]
+    most: NotRequired[int]
+    delivered: NotRequired[int]
+    at: str
+    suppression: NotRequired[AddedSuppression]
+    endpoint: NotRequired[DisabledEndpoint]
+
+
+class NoticePage(TypedDict, closed=True):
+    notices: list[Notice]
+    next_cursor: str
+    more: bool
+    complete_until: NotRequired[str]
+
+
+class RouteProvider(TypedDict, closed=True):
+    name: str
+    share: float
+    waits: NotRequired[Wait]
+    left_out: NotRequired[str]
+    refused: NotRequired[str]
+
+
+class Update(TypedDict, closed=True):
+    log: NotRequired[str]
+    number: int
+    user: NotRequired[str]
+    id: NotRequired[str]
+    batch: NotRequired[str]
+    state: NotRequired[UpdateState]
+    event: NotRequired[UpdateEvent]
+    reason: NotRequired[str]
+    provider: NotRequired[str]
+    at: str
+    metadata: NotRequired[dict[str, str]]
+    tags: NotRequired[list[str]]
+    suppression: NotRequired[AddedSuppression]
+    endpoint: NotRequired[DisabledEndpoint]
+
+
+class UpdatePage(TypedDict, closed=True):
+    updates: list[Update]
+    next_cursor: str
+    more: bool
+    complete_until: NotRequired[str]
+
+
+class UpdatePost(TypedDict, closed=True):
+    type: UpdateType
+    timestamp: str
+    data: Update
+
+
 class Waiting(TypedDict, closed=True):
     at: str
     queued: int
@@ -1446,39 +1535,29 @@ class Waiting(TypedDict, closed=True):
     partial: NotRequired[bool]
 
 
-NewBatch = TypedDict(
-    'NewBatch',
-    {
-        'from': NotRequired[Mailbox],
-        'reply_to': NotRequired[str | list[Mailbox] | None],
-        'headers': NotRequired[dict[str, Any] | None],
-        'tags': NotRequired[list[Tag] | None],
-        'category': NotRequired[str | None],
-        'metadata': NotRequired[NewMetadata],
-        'attachments': NotRequired[list[NewAttachment] | None],
-        'track_opens': NotRequired[bool | None],
-        'track_clicks': NotRequired[bool | None],
-        'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template1 | None],
-        'language': NotRequired[str | None],
-        'subject': NotRequired[str],
-        'text': NotRequired[str | None],
-        'html': NotRequired[str | None],
-        'body': NotRequired[str | None],
-        'to': list[Recipient],
-        'cc': NotRequired[list[Mailbox] | None],
-        'bcc': NotRequired[list[Mailbox] | None],
-        'providers': NotRequired[list[str] | None],
-        'lane': NotRequired[Lane],
-        'on_unknown': NotRequired[OnUnknown],
-        'deliver_at': NotRequired[str | None],
-        'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
-        'expires_at': NotRequired[str | None],
-        'allow_duplicates': NotRequired[bool | None],
-    },
-    closed=True,
-)
+class NoticePost(TypedDict, closed=True):
+    """
+    A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`.
+    """
+
+    type: NoticeType
+    timestamp: str
+    data: Notice
+
+
+class BatchPost(TypedDict, closed=True):
+    type: Literal['batch']
+    timestamp: str
+    data: list[UpdatePost | NoticePost]
+
+
+class Route(TypedDict, closed=True):
+    recipients: int
+    providers: list[RouteProvider]
+    waits: NotRequired[Wait]
+    reason: NotRequired[str]
+    last_until: NotRequired[str]
+    text: str
 
 
 class DryRun(TypedDict, closed=True):
@@ -1492,49 +1571,6 @@ class DryRun(TypedDict, closed=True):
     lane_limit: NotRequired[LimitName]
     expires_at: str
     own_times: NotRequired[OwnTimes]
+    routes: list[Route]
     seconds: NotRequired[float]
     cost: NotRequired[Cost]
-    routes: list[Route]
-
-
-class Update(TypedDict, closed=True):
-    """
-    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, `suppressed`, which has a `suppression` and neither, or `endpoint_disabled`, which has an `endpoint` and neither.
-    """
-
-    user: NotRequired[str]
-    log: NotRequired[str]
-    id: NotRequired[str]
-    number: int
-    batch: NotRequired[str]
-    state: NotRequired[UpdateState]
-    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed', 'endpoint_disabled']]
-    reason: NotRequired[str]
-    provider: NotRequired[str]
-    at: str
-    metadata: NotRequired[Metadata]
-    tags: NotRequired[list[str]]
-    suppression: NotRequired[AddedSuppression]
-    endpoint: NotRequired[DisabledEndpoint]
-
-
-class UpdatePost(TypedDict, closed=True):
-    """
-    An update, as Standard Webhooks describes a post.
-    """
-
-    type: UpdateType
-    timestamp: str
-    data: Update
-
-
-class BatchPost(TypedDict, closed=True):
-    type: Literal['batch']
-    timestamp: str
-    data: list[UpdatePost | NoticePost]
-
-
-class Message(TypedDict, closed=True):
-    id: str
-    log: Log
-    history: list[MessageVersion]
