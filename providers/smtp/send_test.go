@@ -94,6 +94,7 @@ func TestStages(t *testing.T) {
 		"RCPT, the line breaks":       {map[string]string{"RCPT u1@x.test": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, the line breaks":       {map[string]string{"DATA": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, refused":               {map[string]string{"DATA": "554 5.5.1 no valid recipients"}, "rejected_here rejected_here", "", 0},
+		"endless replies":             {map[string]string{"MAIL": strings.Repeat("250-more\r\n", 1<<18) + "250 ok"}, "unavailable unavailable", "", 0},
 		"the dot, the line breaks":    {map[string]string{".": "drop"}, "unknown unavailable", "", 1},
 		"the dot, no answer":          {map[string]string{".": "hang"}, "unknown unavailable", "", 1},
 		"the dot, no SMTP":            {map[string]string{".": "HTTP/1.1 400 Bad Request"}, "unknown unavailable", "", 1},

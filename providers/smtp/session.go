@@ -27,9 +27,26 @@ type conn struct {
 	mu     sync.Mutex
 	end    time.Time
 	failed bool
+	read   int // bytes in this call
 }
 
-var errLate = errors.New("the call's time is over")
+// maxRead is how many bytes a server may send in a transaction: replies of many lines are kept in memory.
+const maxRead = 1 << 20
+
+// Read implements io.Reader.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.read > maxRead {
+		return 0, errLong
+	}
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+var (
+	errLate = errors.New("the call's time is over")
+	errLong = errors.New("the replies of the server are too long")
+)
 
 // Write implements io.Writer.
 func (c *conn) Write(b []byte) (int, error) {
@@ -48,7 +65,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) until(end time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = end
+	c.end, c.read = end, 0
 }
 
 // cut reports whether a write was not completed, so that the server cannot have all of the mail.
