@@ -102,7 +102,7 @@ func rest(mails []transaction, because models.Part) []models.Part {
 
 // deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.
 func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (parts []models.Part, ok bool) {
-	s, err := p.sessions.take(), error(nil)
+	s, err := p.sessions.take(p.account.Load()), error(nil)
 	for {
 		if s == nil {
 			s, err = p.dial(ctx, end)

@@ -171,6 +171,20 @@ func TestStaleConnection(t *testing.T) {
 	require.Equal(t, 3, s.conns)
 }
 
+// TestKeysWhileInUse: a connection that was in use while the keys were replaced is not used for another mail.
+func TestKeysWhileInUse(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	p := newAdapter(t, s)
+	c := call(1)
+	used, err := p.dial(t.Context(), time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	p.SetKeys(settings.Settings{})
+	p.end(used, true)
+	require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	require.Equal(t, 2, s.conns)
+}
+
 // TestTogether: one mail to several is one transaction, and goes to all of them or to none.
 func TestTogether(t *testing.T) {
 	t.Parallel()
