@@ -94,6 +94,9 @@ func TestStages(t *testing.T) {
 		"RCPT, the line breaks":       {map[string]string{"RCPT u1@x.test": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, the line breaks":       {map[string]string{"DATA": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, refused":               {map[string]string{"DATA": "554 5.5.1 no valid recipients"}, "rejected_here rejected_here", "", 0},
+		"DATA, the mailbox is full":   {map[string]string{"DATA": "552 5.2.2 mailbox full"}, "rejected_recipient rejected_recipient", models.MailboxFull, 0},
+		"the dot, another 2yz":        {map[string]string{".": "251 will forward"}, "accepted accepted", "", 2},
+		"the dot, no refusal":         {map[string]string{".": "354 go on"}, "unknown unavailable", "", 1},
 		"endless replies":             {map[string]string{"MAIL": strings.Repeat("250-more\r\n", 1<<18) + "250 ok"}, "unavailable unavailable", "", 0},
 		"the dot, the line breaks":    {map[string]string{".": "drop"}, "unknown unavailable", "", 1},
 		"the dot, no answer":          {map[string]string{".": "hang"}, "unknown unavailable", "", 1},
@@ -169,6 +172,30 @@ func TestStaleConnection(t *testing.T) {
 	}
 	require.Len(t, s.taken(), 3)
 	require.Equal(t, 3, s.conns)
+}
+
+// TestTimeout: a server says 421 when it closes an idle connection, which costs a new one, and no mail.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{".": "250 ok\r\n421 4.4.2 timeout exceeded"})
+	p := newAdapter(t, s)
+	for range 3 {
+		c := call(1)
+		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	}
+	require.Len(t, s.taken(), 3)
+	require.Equal(t, 3, s.conns)
+}
+
+// TestRefusedAtData: a refusal of the content of one mail says nothing of the next recipient.
+func TestRefusedAtData(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"DATA": "552 5.2.2 mailbox full"})
+	p := newAdapter(t, s)
+	c := call(2)
+	require.Equal(t, "rejected_recipient rejected_recipient", classes(t, c, p.Send(t.Context(), c)))
+	require.Contains(t, s.commands, "RCPT TO:<u2@x.test>", "the second recipient was asked for")
+	require.Equal(t, 1, s.conns)
 }
 
 // TestKeysWhileInUse: a connection that was in use while the keys were replaced is not used for another mail.
