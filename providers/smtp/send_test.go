@@ -187,6 +187,19 @@ func TestTimeout(t *testing.T) {
 	require.Equal(t, 3, s.conns)
 }
 
+// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent, and a quoted local part is quoted once.
+func TestSecretsAndQuotes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"AUTH": "502 unknown: AUTH PLAIN AHNob3AAc2VjcmV0LXBhc3N3b3Jk secret-password"}, "AUTH PLAIN")
+	p := newAdapter(t, s, func(set *settings.Settings) { set.User, set.Password = "shop", "secret-password" })
+	require.Equal(t, "unknown: AUTH PLAIN <secret> <secret>", p.Send(t.Context(), call(1))[0].Text)
+	c := call(1)
+	c.Recipients[0].Email = `"a@b"@x.test`
+	r, refused := p.Compose(c)
+	require.Nil(t, refused)
+	require.Contains(t, string(r.Body), "To: <\"a@b\"@x.test>\r\n")
+}
+
 // TestRefusedAtData: a refusal of the content of one mail says nothing of the next recipient.
 func TestRefusedAtData(t *testing.T) {
 	t.Parallel()
