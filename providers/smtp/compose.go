@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"mime"
 	"net/mail"
+	"strings"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -42,7 +43,8 @@ func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byt
 	m.SetDateWithValue(date)
 	m.SetMessageIDWithValue(messageID(c, r))
 	for _, h := range f.Headers {
-		m.SetGenHeaderPreformatted(gomail.Header(h.Name), h.Value)
+		folded := strings.ReplaceAll(h.Value, "?= =?", "?=\r\n =?") // a line has 998 bytes at most (RFC 5322, 2.1.1)
+		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
 	}
 	body(m, c, &f)
 	var b bytes.Buffer

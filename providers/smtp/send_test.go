@@ -187,7 +187,8 @@ func TestTimeout(t *testing.T) {
 	require.Equal(t, 3, s.conns)
 }
 
-// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent, and a quoted local part is quoted once.
+// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent. A quoted local part is quoted once, and
+// no line is too long.
 func TestSecretsAndQuotes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, map[string]string{"AUTH": "502 unknown: AUTH PLAIN AHNob3AAc2VjcmV0LXBhc3N3b3Jk secret-password"}, "AUTH PLAIN")
@@ -195,9 +196,13 @@ func TestSecretsAndQuotes(t *testing.T) {
 	require.Equal(t, "unknown: AUTH PLAIN <secret> <secret>", p.Send(t.Context(), call(1))[0].Text)
 	c := call(1)
 	c.Recipients[0].Email = `"a@b"@x.test`
+	c.Content.Headers = []models.Header{{Name: "X-Long", Value: strings.Repeat("ü ", 800)}}
 	r, refused := p.Compose(c)
 	require.Nil(t, refused)
 	require.Contains(t, string(r.Body), "To: <\"a@b\"@x.test>\r\n")
+	for line := range strings.Lines(string(r.Body)) {
+		require.LessOrEqual(t, len(line), 1000)
+	}
 }
 
 // TestRefusedAtData: a refusal of the content of one mail says nothing of the next recipient.
