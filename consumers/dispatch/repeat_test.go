@@ -204,6 +204,22 @@ func TestNoRepeatAfterKey(t *testing.T) {
 	})
 }
 
+// TestRepeatAfterShareHasShrunk: a repeat has the recipients of its attempt, also if they are more than the rate of the
+// worker lets it save up since another one has joined.
+func TestRepeatAfterShareHasShrunk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := &keyed{copies: map[string]int{}}
+		f := fixtureOf(t, time.Hour, []provider.Spec{{Adapter: k, Provider: models.Provider{Name: "a", Weight: 1,
+			Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook, KeyLifetime: 24 * time.Hour,
+			Rate: 10}}})
+		b := f.batchWith(t, 100, models.Hold, func(b *models.Batch) { b.Providers = []string{"a"} })
+		f.attempted(t, b, "a")
+		f.handle(t, b, 2*time.Minute)
+		require.Equal(t, []string{fmt.Sprint(1, " ", models.SetTo(100))}, k.calls)
+	})
+}
+
 // TestLateRepeat: a repeat that waited for a slot until the key may be forgotten is not made.
 func TestLateRepeat(t *testing.T) {
 	t.Parallel()
