@@ -87,3 +87,33 @@ func TestRepeatable(t *testing.T) {
 	_, ok := Resolve(4, []Entry{attempt, again}, nil).Repeatable(2)
 	require.False(t, ok, "no attempt")
 }
+
+// TestRepeatHidesNothing: a call is not repeated if another provider has the mail of one of its recipients, who could get
+// it twice, or if its answer has refused one, whose log has ended.
+func TestRepeatHidesNothing(t *testing.T) {
+	t.Parallel()
+	before := Entry{Number: 1, Kind: Attempt, Provider: "b", Recipients: SetOf(1)}
+	attempt := Entry{Number: 2, Kind: Attempt, Provider: "a", Recipients: SetTo(2)}
+	refused := Fact{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, Parts: []Part{{Class: Unavailable, Recipients: SetOf(1)}}}}
+	event := func(kind EventKind, attempt int, provider string) Fact {
+		return Fact{Key: "e", Events: []Event{{ID: "1", Kind: kind, Attempt: attempt, Provider: provider, Recipient: 1}}}
+	}
+	answer := func(class Class) Fact {
+		return Fact{Key: OutcomeKey(2), Outcome: &Outcome{Attempt: 2, Parts: []Part{
+			{Class: class, Recipients: SetOf(1)}, {Class: Unknown, Recipients: SetOf(2)}}}}
+	}
+	for name, c := range map[string]struct {
+		then Fact
+		ok   bool
+	}{
+		"nothing is known":                 {answer(Unknown), true},
+		"an event of its own provider":     {event(Delivered, 2, "a"), true},
+		"the provider before has the mail": {event(Processed, 1, "b"), false},
+		"the provider before delivered it": {event(Delivered, 1, "b"), false},
+		"one recipient was refused":        {answer(RejectedRecipient), false},
+		"one recipient was accepted":       {answer(Accepted), true},
+	} {
+		_, ok := Resolve(2, []Entry{before, attempt}, []Fact{refused, c.then}).Repeatable(2)
+		require.Equal(t, c.ok, ok, name)
+	}
+}

@@ -219,7 +219,8 @@ func (v *View) CallEnded(t *Try) time.Time {
 
 // Repeatable reports whether the call of attempt n may be made again, and how often it was. It may
 // not if anything was decided about one of its recipients since: the call would not be the same, or
-// would send what nobody wants any more.
+// would send what nobody wants any more. Nor may it if another provider has the mail of one, or if
+// the answer has refused one, which a repeat would hide.
 func (v *View) Repeatable(n int) (repeats int, ok bool) {
 	e := v.Entry(n)
 	for i := range v.Entries {
@@ -230,6 +231,16 @@ func (v *View) Repeatable(n int) (repeats int, ok bool) {
 			return repeats, false
 		default:
 			repeats++
+		}
+	}
+	for i := range v.attempts {
+		a := &v.attempts[i]
+		for r := range e.Recipients.All() {
+			t := a.of(r)
+			if t != nil && (t.Attempt == n && t.Verdict == VerdictRefused ||
+				t.Attempt != n && (t.Verdict == VerdictAccepted || t.Verdict == VerdictDelivered)) {
+				return repeats, false
+			}
 		}
 	}
 	return repeats, e.Kind == Attempt

@@ -147,6 +147,9 @@ func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Dur
 	if !j.Step.Released && policy.PastExpiry(b, now) {
 		return fmt.Errorf("%w: it has expired", errHeldBack)
 	}
+	if j.Step.Repeats > 0 && !now.Before(j.Step.Until) {
+		return fmt.Errorf("%w: the time for a repeat is over", errHeldBack)
+	}
 	if b.MayLeave(now, j.Step.Released).After(now) {
 		return fmt.Errorf("%w: its time has not come", errHeldBack)
 	}

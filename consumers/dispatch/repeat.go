@@ -40,16 +40,15 @@ func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given 
 	return true, err
 }
 
-// settled returns the parts of the answer to a repeat as they are true of the attempt. If no call was made, or it was
-// refused for another reason than the mail itself, that says nothing of the calls before.
+// settled returns the parts of the answer to a repeat as they are true of the attempt. If no call was made, or if
+// something else than the provider's judgement of the mail may have refused it, that says nothing of the calls before.
 func settled(parts []models.Part) []models.Part {
 	out := slices.Clone(parts)
 	for i := range out {
-		switch p := &out[i]; p.Class {
-		case models.Throttled, models.Unavailable, models.AccountClass:
-			p.Class, p.Reason = models.Unknown, models.OutcomeUnknown
-		case models.Accepted, models.RejectedRecipient, models.RejectedRequest, models.RejectedHereClass, models.Split,
-			models.Unknown:
+		p := &out[i]
+		judged := p.Class == models.RejectedRecipient || p.Class == models.RejectedRequest || p.Class == models.Split
+		if p.Class.Refused() && (!judged || p.Status == 0) { // without a status, this process has refused it
+			p.Class, p.Reason, p.Fewer = models.Unknown, models.OutcomeUnknown, 0
 		}
 	}
 	return out

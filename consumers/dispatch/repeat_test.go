@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // keyed is a provider with idempotency keys: it remembers the answer to a call, which it gives to the same call again.
@@ -45,9 +46,11 @@ func (*keyed) unheard(_ string, c *models.Call) []models.Part {
 	return []models.Part{{Class: models.Unknown, Recipients: c.Numbers()}}
 }
 
-// says returns an answer of a class.
-func says(class models.Class) func(string, *models.Call) []models.Part {
-	return func(_ string, c *models.Call) []models.Part { return []models.Part{{Class: class, Recipients: c.Numbers()}} }
+// says returns an answer of a class and a status; 0: nobody was asked.
+func says(class models.Class, status int) func(string, *models.Call) []models.Part {
+	return func(_ string, c *models.Call) []models.Part {
+		return []models.Part{{Class: class, Recipients: c.Numbers(), Status: status}}
+	}
 }
 
 // newKeyed returns a fixture with a provider that has keys and another one.
@@ -80,30 +83,35 @@ func TestRepeatSettlesOutcome(t *testing.T) {
 		before func(k *keyed) []func(string, *models.Call) []models.Part
 		calls  int
 		state  models.State
-		elsewhere,
 		copies int
 	}{
 		"it had the mail": {func(k *keyed) []func(string, *models.Call) []models.Part {
 			return []func(string, *models.Call) []models.Part{k.lost}
-		}, 2, models.Sent, 0, 1},
+		}, 2, models.Sent, 1},
 		"it had not": {func(k *keyed) []func(string, *models.Call) []models.Part {
 			return []func(string, *models.Call) []models.Part{k.unheard}
-		}, 2, models.Sent, 0, 1},
+		}, 2, models.Sent, 1},
 		"no answer thrice": {func(k *keyed) []func(string, *models.Call) []models.Part {
 			return []func(string, *models.Call) []models.Part{k.lost, k.unheard, k.lost}
-		}, 4, models.Sent, 0, 1},
+		}, 4, models.Sent, 1},
 		"the repeat is throttled": {func(k *keyed) []func(string, *models.Call) []models.Part {
-			return []func(string, *models.Call) []models.Part{k.lost, says(models.Throttled)}
-		}, 3, models.Sent, 0, 1},
+			return []func(string, *models.Call) []models.Part{k.lost, says(models.Throttled, 429)}
+		}, 3, models.Sent, 1},
 		"it is down then": {func(k *keyed) []func(string, *models.Call) []models.Part {
-			return []func(string, *models.Call) []models.Part{k.lost, says(models.Unavailable)}
-		}, 3, models.Sent, 0, 1},
+			return []func(string, *models.Call) []models.Part{k.lost, says(models.Unavailable, 503)}
+		}, 3, models.Sent, 1},
 		"another body has the key": {func(k *keyed) []func(string, *models.Call) []models.Part {
-			return []func(string, *models.Call) []models.Part{k.lost, says(models.Unknown), says(models.Unknown), says(models.Unknown)}
-		}, 5, models.Sent, 0, 1},
+			return []func(string, *models.Call) []models.Part{k.lost, says(models.Unknown, 409), says(models.Unknown, 409), says(models.Unknown, 409)}
+		}, 5, models.Sent, 1},
 		"it refuses the mail": {func(k *keyed) []func(string, *models.Call) []models.Part {
-			return []func(string, *models.Call) []models.Part{k.unheard, says(models.RejectedHereClass)}
-		}, 2, models.Success, 1, 0},
+			return []func(string, *models.Call) []models.Part{k.unheard, says(models.RejectedRequest, 422)}
+		}, 2, models.Failed, 0},
+		"a proxy refuses the call": {func(k *keyed) []func(string, *models.Call) []models.Part {
+			return []func(string, *models.Call) []models.Part{k.lost, says(models.RejectedHereClass, 400)}
+		}, 3, models.Sent, 1},
+		"another version would not make the call": {func(k *keyed) []func(string, *models.Call) []models.Part {
+			return []func(string, *models.Call) []models.Part{k.lost, says(models.RejectedRequest, 0)}
+		}, 3, models.Sent, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,24 +120,20 @@ func TestRepeatSettlesOutcome(t *testing.T) {
 				k.before = c.before(k)
 				b := f.batchWith(t, 3, models.Hold, onlyA)
 				f.handle(t, b, 20*time.Minute)
-				if c.elsewhere > 0 { // its retry belongs to the consumer of the other provider
-					m := models.Message{Kind: models.ProviderMessage, Provider: "b", ID: b.ID, Lane: models.Bulk}
-					require.True(t, f.HandleProvider(t.Context(), m).IsDone())
-				}
+				m := models.Message{Kind: models.ProviderMessage, Provider: "b", ID: b.ID, Lane: models.Bulk}
+				require.True(t, f.HandleProvider(t.Context(), m).IsDone())
 				require.Len(t, k.calls, c.calls)
 				for _, call := range k.calls {
 					require.Equal(t, k.calls[0], call, "the same attempt and recipients")
 				}
 				require.Len(t, k.copies, c.copies)
-				require.Len(t, other.calls, c.elsewhere)
+				require.Empty(t, other.calls)
 				loaded, err := f.Load(t.Context(), b.ID)
 				require.NoError(t, err)
 				for r := 1; r <= 3; r++ {
 					s := loaded.View.Status(r)
-					if c.elsewhere == 0 {
-						require.Equal(t, c.state, s.State)
-						require.Equal(t, 1, s.Attempts)
-					}
+					require.Equal(t, c.state, s.State)
+					require.Equal(t, 1, s.Attempts)
 				}
 			})
 		})
@@ -197,5 +201,35 @@ func TestNoRepeatAfterKey(t *testing.T) {
 		f.handle(t, b, 2*time.Hour)
 		require.Empty(t, k.calls)
 		require.Equal(t, models.OutcomeUnknown, f.status(t, b, 1).Reason)
+	})
+}
+
+// TestRepeatAfterShareHasShrunk: a repeat has the recipients of its attempt, also if they are more than the rate of the
+// worker lets it save up since another one has joined.
+func TestRepeatAfterShareHasShrunk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := &keyed{copies: map[string]int{}}
+		f := fixtureOf(t, time.Hour, []provider.Spec{{Adapter: k, Provider: models.Provider{Name: "a", Weight: 1,
+			Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook, KeyLifetime: 24 * time.Hour,
+			Rate: 10}}})
+		b := f.batchWith(t, 100, models.Hold, func(b *models.Batch) { b.Providers = []string{"a"} })
+		f.attempted(t, b, "a")
+		f.handle(t, b, 2*time.Minute)
+		require.Equal(t, []string{fmt.Sprint(1, " ", models.SetTo(100))}, k.calls)
+	})
+}
+
+// TestLateRepeat: a repeat that waited for a slot until the key may be forgotten is not made.
+func TestLateRepeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, _, _ := newKeyed(t)
+		c, err := f.Load(t.Context(), f.batchWith(t, 1, models.Hold, onlyA).ID)
+		require.NoError(t, err)
+		j := &job{Provider: f.providers.Get("a"), Step: &policy.Step{Repeats: 1, Until: time.Now().Add(time.Minute)}}
+		require.NoError(t, f.mayCall(t.Context(), c, j, time.Second))
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, f.mayCall(t.Context(), c, j, time.Second), errHeldBack)
 	})
 }

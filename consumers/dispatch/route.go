@@ -24,13 +24,16 @@ type job struct {
 
 // load returns what the call takes of the limits.
 func (j *job) load() provider.Load {
-	return provider.Load{Recipients: j.Who.Len(), Whole: j.Step.Together}
+	return provider.Load{Recipients: j.Who.Len(), Whole: j.whole()}
 }
 
-// size returns how many recipients the call has for the health of the provider. One mail to all
-// counts as the largest call that the provider may get.
+// whole reports whether the call is not divided: one mail to all, or a repeat, which has the recipients of its attempt.
+func (j *job) whole() bool { return j.Step.Together || j.Step.Repeats > 0 }
+
+// size returns how many recipients the call has for the health of the provider. One that is not divided
+// counts as the largest call that the provider may get, if it has more.
 func (j *job) size() int {
-	if j.Step.Together {
+	if j.whole() {
 		return min(j.Who.Len(), j.Provider.CallSize(time.Now()))
 	}
 	return j.Who.Len()

@@ -47,6 +47,7 @@ func (p *Policy) repeat(v *models.View, b *models.Batch, s *models.Status, cmds 
 			Retry:        e.Retry,
 			Together:     e.Together,
 			Repeats:      e.Number,
+			Until:        end,
 			Waits:        st.Waits,
 		}
 	}

@@ -72,6 +72,8 @@ func TestRepeat(t *testing.T) {
 			require.Equal(t, 1, st.Repeats, name)
 			require.Equal(t, []Option{{Provider: "a"}}, st.Options, name)
 			require.True(t, st.ByProvider(), name)
+			require.True(t, st.InDoubt(), name)
+			require.True(t, st.Until.After(c.now), name)
 			continue
 		}
 		require.Equal(t, Wait, st.Do, name)

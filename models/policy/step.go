@@ -43,7 +43,7 @@ type Step struct {
 	Together  bool          // one mail to all recipients, which is not divided
 	Repeats   int           // number of the attempt whose call is made again; 0: the call is a new attempt
 
-	// Wait. A repeat has Waits, too, and the wait for one has Repeats.
+	// Wait. A repeat has Waits, too, and may not begin after Until. The wait for one has Repeats.
 	Until time.Time
 	Waits *models.Wait // what for
 
@@ -78,13 +78,13 @@ func (s *Step) Unsent() bool {
 // a bad recipient.
 func (s *Step) ByProvider() bool { return s.Retry > 0 || s.Split > 0 || s.Repeats > 0 }
 
-// InDoubt reports whether a step ends mail that some provider may have, or sends it again.
+// InDoubt reports whether a step ends mail that some provider may have, or sends it again, or repeats a call.
 func (s Step) InDoubt() bool {
 	switch s.Do {
 	case End:
 		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent
 	case Call:
-		return s.Doubt != ""
+		return s.Doubt != "" || s.Repeats > 0
 	case Nothing, Wait:
 	}
 	return false

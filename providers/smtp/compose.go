@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"mime"
 	"net/mail"
+	"strings"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -16,10 +17,10 @@ import (
 func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byte, lacks string, err error) {
 	f, lacks := message.Render(c.Content, &r.Recipient)
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
-	m.FromMailAddress(&mail.Address{Name: message.Name(c.Content.From.Name), Address: c.Content.From.Email})
+	m.FromMailAddress(address(c.Content.From.Name, c.Content.From.Email))
 	for i := range c.Recipients {
 		to := &c.Recipients[i]
-		at := &mail.Address{Name: message.Name(to.Name), Address: to.Email}
+		at := address(to.Name, to.Email)
 		switch {
 		case !c.Together():
 			if to.Log == r.Log {
@@ -33,7 +34,7 @@ func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byt
 	}
 	var reply []*mail.Address
 	for _, a := range c.Content.ReplyTo {
-		reply = append(reply, &mail.Address{Name: message.Name(a.Name), Address: a.Email})
+		reply = append(reply, address(a.Name, a.Email))
 	}
 	if len(reply) > 0 {
 		m.ReplyToMailAddress(reply...)
@@ -42,12 +43,21 @@ func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byt
 	m.SetDateWithValue(date)
 	m.SetMessageIDWithValue(messageID(c, r))
 	for _, h := range f.Headers {
-		m.SetGenHeaderPreformatted(gomail.Header(h.Name), h.Value)
+		folded := strings.ReplaceAll(h.Value, "?= =?", "?=\r\n =?") // a line has 998 bytes at most (RFC 5322, 2.1.1)
+		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
 	}
 	body(m, c, &f)
 	var b bytes.Buffer
 	_, err = m.WriteTo(&b)
 	return b.Bytes(), lacks, err
+}
+
+// address returns an address with a name. Package mail quotes a local part that needs it.
+func address(name, email string) *mail.Address {
+	if a, err := mail.ParseAddress(email); err == nil {
+		email = a.Address
+	}
+	return &mail.Address{Name: message.Name(name), Address: email}
 }
 
 // body sets the bodies and the files.

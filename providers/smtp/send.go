@@ -102,7 +102,7 @@ func rest(mails []transaction, because models.Part) []models.Part {
 
 // deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.
 func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (parts []models.Part, ok bool) {
-	s, err := p.sessions.take(), error(nil)
+	s, err := p.sessions.take(p.account.Load()), error(nil)
 	for {
 		if s == nil {
 			s, err = p.dial(ctx, end)
@@ -113,25 +113,25 @@ func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (p
 			return []models.Part{p.failed(connecting, err, m.who)}, false
 		}
 		stop := context.AfterFunc(ctx, func() { _ = s.conn.Conn.Close() })
-		at, refused, failure := p.envelope(s, m)
-		if failure != nil && !isReply(failure) && s.kept { // the server had closed it, and has nothing of the mail
+		w, at, refused, failure := p.envelope(s, m)
+		code := replyCode(failure)
+		if failure != nil && (code == 0 || code == 421) && s.kept { // the server had closed it, and has nothing of the mail
 			stop()
 			s.abort()
 			s = nil
 			continue
 		}
-		defer stop()
-		if failure == nil && refused == nil {
-			part, usable := p.transfer(s, m)
-			p.end(s, usable)
+		if w != nil {
+			part, usable := p.transfer(s, w, m)
+			p.end(s, stop() && usable) // this call must not close the connection of another one
 			return []models.Part{part}, usable
 		}
 		if failure != nil {
 			refused = []models.Part{p.failed(at, failure, m.who)}
 		}
-		closing := refused[0].Status == 421
-		p.end(s, isReply(failure) && !closing && s.Reset() == nil || failure == nil && s.Reset() == nil)
-		return refused, at == recipient && (failure == nil || isReply(failure)) && !closing
+		usable := (failure == nil || code >= 400) && refused[0].Status != 421
+		p.end(s, usable && s.Reset() == nil && stop())
+		return refused, usable && at != sender
 	}
 }
 
@@ -144,37 +144,42 @@ func (p *Adapter) end(s *session, usable bool) {
 	}
 }
 
-func isReply(err error) bool {
+// replyCode returns the code of the reply that err is; 0: it is none.
+func replyCode(err error) int {
 	var reply *smtp.SMTPError
-	return errors.As(err, &reply)
+	if errors.As(err, &reply) {
+		return reply.Code
+	}
+	return 0
 }
 
-// envelope names the sender and the recipients. refused are the parts of a mail to all with a recipient that was refused.
-func (p *Adapter) envelope(s *session, m *transaction) (at stage, refused []models.Part, err error) {
+// envelope names the sender and the recipients, and begins the content. refused are the parts of a mail to all with a
+// recipient that was refused.
+func (p *Adapter) envelope(
+	s *session, m *transaction,
+) (w *smtp.DataCommand, at stage, refused []models.Part, err error) {
 	options := &smtp.MailOptions{Size: int64(len(m.raw)), Return: smtp.DSNReturnHeaders, EnvelopeID: m.id}
 	if err := s.Mail(m.from, options); err != nil {
-		return sender, nil, err
+		return nil, sender, nil, err
 	}
 	notify := &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}}
 	numbers := slices.Collect(m.who.All())
 	for i, to := range m.to {
 		err := s.Rcpt(to, notify)
-		if err != nil && len(m.to) > 1 && isReply(err) {
-			return recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(numbers[i]))), nil
+		if len(m.to) > 1 && replyCode(err) >= 400 {
+			return nil, recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(numbers[i]))), nil
 		} else if err != nil {
-			return recipient, nil, err
+			return nil, recipient, nil, err
 		}
 	}
-	return recipient, nil, nil
+	w, err = s.Data()
+	return w, content, nil, err
 }
 
 // transfer sends the content. usable reports whether the connection can take another mail.
-func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable bool) {
-	w, err := s.Data()
+func (p *Adapter) transfer(s *session, w *smtp.DataCommand, m *transaction) (part models.Part, usable bool) {
+	_, err := w.Write(m.raw)
 	if err != nil {
-		return p.failed(content, err, m.who), false
-	}
-	if _, err = w.Write(m.raw); err != nil {
 		return p.failed(content, err, m.who), false
 	}
 	text := ""
@@ -193,13 +198,13 @@ func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable
 			text = r.StatusText
 		}
 	}
-	switch {
-	case err == nil:
+	switch code := replyCode(err) / 100; {
+	case err == nil, code == 2: // only the first digit counts (RFC 5321, 4.2)
 		return models.Part{Class: models.Accepted, Recipients: m.who, Status: 250, MessageID: m.id,
 			Text: p.words(text)}, true
-	case isReply(err) && p.lmtp: // it is about the recipient
+	case (code == 4 || code == 5) && p.lmtp: // it is about the recipient
 		return p.failed(recipient, err, m.who), true
-	case isReply(err):
+	case code == 4 || code == 5:
 		return p.failed(content, err, m.who), true
 	case s.conn.cut():
 		return p.failed(content, err, m.who), false

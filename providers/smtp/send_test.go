@@ -94,6 +94,10 @@ func TestStages(t *testing.T) {
 		"RCPT, the line breaks":       {map[string]string{"RCPT u1@x.test": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, the line breaks":       {map[string]string{"DATA": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, refused":               {map[string]string{"DATA": "554 5.5.1 no valid recipients"}, "rejected_here rejected_here", "", 0},
+		"DATA, the mailbox is full":   {map[string]string{"DATA": "552 5.2.2 mailbox full"}, "rejected_recipient rejected_recipient", models.MailboxFull, 0},
+		"the dot, another 2yz":        {map[string]string{".": "251 will forward"}, "accepted accepted", "", 2},
+		"the dot, no refusal":         {map[string]string{".": "354 go on"}, "unknown unavailable", "", 1},
+		"endless replies":             {map[string]string{"MAIL": strings.Repeat("250-more\r\n", 1<<18) + "250 ok"}, "unavailable unavailable", "", 0},
 		"the dot, the line breaks":    {map[string]string{".": "drop"}, "unknown unavailable", "", 1},
 		"the dot, no answer":          {map[string]string{".": "hang"}, "unknown unavailable", "", 1},
 		"the dot, no SMTP":            {map[string]string{".": "HTTP/1.1 400 Bad Request"}, "unknown unavailable", "", 1},
@@ -168,6 +172,62 @@ func TestStaleConnection(t *testing.T) {
 	}
 	require.Len(t, s.taken(), 3)
 	require.Equal(t, 3, s.conns)
+}
+
+// TestTimeout: a server says 421 when it closes an idle connection, which costs a new one, and no mail.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{".": "250 ok\r\n421 4.4.2 timeout exceeded"})
+	p := newAdapter(t, s)
+	for range 3 {
+		c := call(1)
+		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	}
+	require.Len(t, s.taken(), 3)
+	require.Equal(t, 3, s.conns)
+}
+
+// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent. A quoted local part is quoted once, and
+// no line is too long.
+func TestSecretsAndQuotes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"AUTH": "502 unknown: AUTH PLAIN AHNob3AAc2VjcmV0LXBhc3N3b3Jk secret-password"}, "AUTH PLAIN")
+	p := newAdapter(t, s, func(set *settings.Settings) { set.User, set.Password = "shop", "secret-password" })
+	require.Equal(t, "unknown: AUTH PLAIN <secret> <secret>", p.Send(t.Context(), call(1))[0].Text)
+	c := call(1)
+	c.Recipients[0].Email = `"a@b"@x.test`
+	c.Content.Headers = []models.Header{{Name: "X-Long", Value: strings.Repeat("ü ", 800)}}
+	r, refused := p.Compose(c)
+	require.Nil(t, refused)
+	require.Contains(t, string(r.Body), "To: <\"a@b\"@x.test>\r\n")
+	for line := range strings.Lines(string(r.Body)) {
+		require.LessOrEqual(t, len(line), 1000)
+	}
+}
+
+// TestRefusedAtData: a refusal of the content of one mail says nothing of the next recipient.
+func TestRefusedAtData(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"DATA": "552 5.2.2 mailbox full"})
+	p := newAdapter(t, s)
+	c := call(2)
+	require.Equal(t, "rejected_recipient rejected_recipient", classes(t, c, p.Send(t.Context(), c)))
+	require.Contains(t, s.commands, "RCPT TO:<u2@x.test>", "the second recipient was asked for")
+	require.Equal(t, 1, s.conns)
+}
+
+// TestKeysWhileInUse: a connection that was in use while the keys were replaced is not used for another mail.
+func TestKeysWhileInUse(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	p := newAdapter(t, s)
+	c := call(1)
+	used, err := p.dial(t.Context(), time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	p.SetKeys(settings.Settings{})
+	p.end(used, true)
+	require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	require.Equal(t, 2, s.conns)
 }
 
 // TestTogether: one mail to several is one transaction, and goes to all of them or to none.

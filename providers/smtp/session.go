@@ -27,9 +27,26 @@ type conn struct {
 	mu     sync.Mutex
 	end    time.Time
 	failed bool
+	read   int // bytes in this call
 }
 
-var errLate = errors.New("the call's time is over")
+// maxRead is how many bytes a server may send in a transaction: replies of many lines are kept in memory.
+const maxRead = 1 << 20
+
+// Read implements io.Reader.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.read > maxRead {
+		return 0, errLong
+	}
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+var (
+	errLate = errors.New("the call's time is over")
+	errLong = errors.New("the replies of the server are too long")
+)
 
 // Write implements io.Writer.
 func (c *conn) Write(b []byte) (int, error) {
@@ -48,7 +65,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) until(end time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = end
+	c.end, c.read = end, 0
 }
 
 // cut reports whether a write was not completed, so that the server cannot have all of the mail.
@@ -61,9 +78,10 @@ func (c *conn) cut() bool {
 // session is a connection that is ready for a transaction.
 type session struct {
 	*smtp.Client
-	conn *conn
-	used time.Time // when it became idle
-	kept bool      // it was idle before
+	conn    *conn
+	account *account
+	used    time.Time // when it became idle
+	kept    bool      // it was idle before
 }
 
 // abort closes the connection without another command: the client would end the mail before it.
@@ -75,12 +93,12 @@ func (s *session) abort() {
 // pool keeps idle sessions.
 type pool chan *session
 
-// take returns an idle session; nil: there is none.
-func (p pool) take() *session {
+// take returns an idle session of an account, and closes those of others; nil: there is none.
+func (p pool) take(of *account) *session {
 	for {
 		select {
 		case s := <-p:
-			if time.Since(s.used) < idleLimit {
+			if s.account == of && time.Since(s.used) < idleLimit {
 				s.kept = true
 				return s
 			}
@@ -102,9 +120,7 @@ func (p pool) keep(s *session) {
 }
 
 func (p pool) close() {
-	for s := p.take(); s != nil; s = p.take() {
-		s.abort()
-	}
+	p.take(nil)
 }
 
 // dial connects, encrypts and logs in.
@@ -187,7 +203,7 @@ func (l login) Next(challenge []byte) ([]byte, error) { return l.Auth.Next(chall
 // logIn logs in, if there is an account.
 func (p *Adapter) logIn(s *session) error {
 	a := p.account.Load()
-	if a.user == "" {
+	if s.account = a; a.user == "" {
 		return nil
 	}
 	for _, m := range mechanisms {

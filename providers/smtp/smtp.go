@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"net"
 	"net/http"
@@ -181,8 +182,13 @@ var errNoWebhooks = &models.WebhookError{
 	Status: http.StatusNotFound, Code: "not_configured", Detail: "a server that takes mail by SMTP has no webhooks",
 }
 
-// words returns a text of the server for storing: without addresses and without the password.
+// words returns a text of the server for storing: without addresses and without the password. A server that does not
+// know a command may repeat it, so that words removes the password as it was sent, too.
 func (p *Adapter) words(text string) string {
-	a := p.account.Load()
-	return parse.Text(text, a.password, a.before)
+	a, encode := p.account.Load(), base64.StdEncoding.EncodeToString
+	secrets := []string{a.password, a.before}
+	if a.password != "" {
+		secrets = append(secrets, encode([]byte("\x00"+a.user+"\x00"+a.password)), encode([]byte(a.password)))
+	}
+	return parse.Text(text, secrets...)
 }

@@ -76,7 +76,12 @@ func (r *formReader) object(prefix string, v reflect.Value) {
 		below := at + "/"
 		switch t := field.Type(); {
 		case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.Struct:
-			for _, name := range Below(r.values, at) {
+			names := Below(r.values, at)
+			if f.max > 0 && len(names) > f.max { // each takes time with the size of the form
+				r.form.Wrong("/"+at, "too_many", "%s may have %d values.", f.Name, f.max)
+				names = names[:f.max]
+			}
+			for _, name := range names {
 				if field.IsNil() {
 					field.Set(reflect.MakeMap(t))
 				}
@@ -154,7 +159,7 @@ func (r *formReader) value(at string, f *Field, v reflect.Value, texts []string)
 // Words returns the elements of lists that were typed, each once: lines are split at commas and semicolons, and at spaces
 // unless it is an address with a name.
 func Words(texts ...string) []string {
-	out := []string{}
+	out, found := []string{}, map[string]bool{}
 	for line := range strings.Lines(strings.Join(texts, "\n")) {
 		for _, part := range Split(line) {
 			words := []string{part}
@@ -162,7 +167,8 @@ func Words(texts ...string) []string {
 				words = strings.Fields(part)
 			}
 			for _, word := range words {
-				if !slices.Contains(out, word) {
+				if !found[word] {
+					found[word] = true
 					out = append(out, word)
 				}
 			}

@@ -37,7 +37,7 @@ type everyKind struct {
 	Schema    json.RawMessage    `json:"schema,omitempty"`
 	Values    map[string]any     `json:"values,omitempty"`
 	Window    *window            `json:"window,omitempty"`
-	Languages map[string]content `json:"languages,omitempty"`
+	Languages map[string]content `json:"languages,omitempty" max:"3"`
 }
 
 // pointers returns the mistakes that an error lists.
@@ -132,6 +132,18 @@ func TestReadFormMistakes(t *testing.T) {
 	} {
 		require.Equal(t, []string{c.want}, pointers(t, ReadForm(new(everyKind), url.Values{field: {c.text}})), field)
 	}
+}
+
+// TestReadFormWithTooMany: only as many objects are read as the limit of their field allows.
+func TestReadFormWithTooMany(t *testing.T) {
+	t.Parallel()
+	values := url.Values{}
+	for _, name := range []string{"de", "en", "fr", "it"} {
+		values.Set("languages/"+name+"/subject", "x")
+	}
+	in := new(everyKind)
+	require.Equal(t, "/languages too_many languages may have 3 values.", pointers(t, ReadForm(in, values))[0])
+	require.Len(t, in.Languages, 3)
 }
 
 // TestReadFormOfOperation: parts of the path come only from there, and so do switches of the query. A form that names
