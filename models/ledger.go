@@ -44,6 +44,7 @@ type Entry struct {
 	MayDouble bool      `json:"md,omitempty"` // the outcome of an earlier attempt was unknown
 	Together  bool      `json:"tg,omitempty"` // one mail to all recipients
 	Because   string    `json:"why,omitempty"`
+	Account   string    `json:"ac,omitempty"` // names the account at a provider with idempotency keys
 
 	// Of a repeat: the number of the attempt. With a reason no call was made, and none may be made any more.
 	Repeats int `json:"rp,omitempty"`

@@ -215,6 +215,9 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 		Together:   j.Step.Together,
 		Because:    models.Clip(j.Step.Because),
 	}
+	if keyed, ok := j.Provider.Adapter.(interface{ Account() string }); ok {
+		entry.Account = keyed.Account()
+	}
 	if j.Step.Repeats > 0 {
 		entry.Kind, entry.Repeats = models.Repeat, j.Step.Repeats
 	}

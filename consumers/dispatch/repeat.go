@@ -10,8 +10,8 @@ import (
 )
 
 // giveUpRepeat notes in the ledger that a call is not repeated any more, if one of its recipients was erased or
-// suppressed meanwhile. It reports whether that is so. Without the recipient the call has other bytes, and with it the
-// mail may go to somebody who does not want it.
+// suppressed meanwhile, or the provider has another account, which does not know the key. It reports whether that is so.
+// Without the recipient the call has other bytes, and with it the mail may go to somebody who does not want it.
 func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given bool, err error) {
 	entry := models.Entry{
 		Kind:       models.Repeat,
@@ -20,12 +20,18 @@ func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given 
 		Recipients: j.Who,
 		At:         time.Now().UTC(),
 	}
+	account := ""
+	if keyed, ok := j.Provider.Adapter.(interface{ Account() string }); ok {
+		account = keyed.Account()
+	}
 	numbers := slices.Collect(j.Who.All())
 	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
 	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
 	switch {
 	case err != nil:
 		return false, err
+	case c.View.Entry(j.Step.Repeats).Account != account:
+		entry.Reason = models.ProviderAccount
 	case !models.ErasedRecipients(c.Recipients).And(j.Who).Empty(),
 		c.Batch.Envelope != nil && c.Recipients[0].Erased():
 		entry.Reason = models.Erased

@@ -18,12 +18,15 @@ import (
 // Before each call it does what a test says.
 type keyed struct {
 	models.Adapter
-	copies map[string]int // mails by key
-	calls  []string       // what was asked for, the number of the attempt and the recipients
-	before []func(key string, c *models.Call) []models.Part
+	copies  map[string]int // mails by key
+	account string
+	calls   []string // what was asked for, the number of the attempt and the recipients
+	before  []func(key string, c *models.Call) []models.Part
 }
 
 func (*keyed) MaxRecipients() int { return 1000 }
+
+func (k *keyed) Account() string { return k.account }
 
 func (k *keyed) Send(_ context.Context, c *models.Call) []models.Part {
 	key := fmt.Sprint(c.Batch, c.Attempt)
@@ -231,5 +234,24 @@ func TestLateRepeat(t *testing.T) {
 		require.NoError(t, f.mayCall(t.Context(), c, j, time.Second))
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, f.mayCall(t.Context(), c, j, time.Second), errHeldBack)
+	})
+}
+
+// TestNoRepeatAtAnotherAccount: another account of the provider does not know the key, and would send the mail again.
+func TestNoRepeatAtAnotherAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, k, other := newKeyed(t)
+		k.account, k.before = "one", []func(string, *models.Call) []models.Part{k.lost}
+		b := f.batchWith(t, 2, models.Hold, onlyA)
+		f.handle(t, b, time.Second)
+		k.account = "two"
+		f.handle(t, b, 50*time.Minute)
+		require.Len(t, k.calls, 1)
+		require.Empty(t, other.calls)
+		ledger, err := f.store.Ledger(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.Len(t, ledger, 2)
+		require.Equal(t, models.ProviderAccount, ledger[1].Reason)
 	})
 }

@@ -221,7 +221,7 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.word(e.Provider)
 	w.word(e.Worker)
 	// A process without the last flag cannot read the batches of entries that have it.
-	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together, e.Repeats != 0)
+	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together, e.Repeats != 0, e.Account != "")
 	if !e.StartBy.IsZero() {
 		w.time(e.StartBy)
 	}
@@ -230,6 +230,9 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	}
 	if e.Repeats != 0 {
 		w.int(int64(e.Repeats))
+	}
+	if e.Account != "" {
+		w.word(e.Account)
 	}
 	w.int(int64(e.Retry))
 	w.int(int64(e.Split))
@@ -259,6 +262,9 @@ func decodeEntryFields(e *models.Entry, r *binaryReader) {
 	e.MayDouble, e.Together = marks&4 != 0, marks&8 != 0
 	if marks&16 != 0 {
 		e.Repeats = r.int()
+	}
+	if marks&32 != 0 {
+		e.Account = r.word()
 	}
 	e.Retry, e.Split = r.int(), r.int()
 	e.Because = r.text()

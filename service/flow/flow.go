@@ -112,8 +112,10 @@ type call struct {
 // callsOf returns the calls of a chunk that were answered, and counts the messages of the others in open.
 func callsOf(rec *Record, chunk int, now time.Time, open map[string]Open) (out []call) {
 	outcomes := map[int]*models.Outcome{}
-	for i := range rec.Outcomes { // the answer to a repeat replaces the one before
-		if o := &rec.Outcomes[i]; outcomes[o.Attempt] == nil || o.At.After(outcomes[o.Attempt].At) {
+	for i := range rec.Outcomes { // an acceptance counts, or else the newest answer to the call and its repeats
+		o := &rec.Outcomes[i]
+		known := outcomes[o.Attempt]
+		if known == nil || accepts(o) || !accepts(known) && o.At.After(known.At) {
 			outcomes[o.Attempt] = o
 		}
 	}
@@ -161,6 +163,11 @@ func callsOf(rec *Record, chunk int, now time.Time, open map[string]Open) (out [
 		out = append(out, c)
 	}
 	return out
+}
+
+// accepts reports whether an answer accepted a message.
+func accepts(o *models.Outcome) bool {
+	return slices.ContainsFunc(o.Parts, func(p models.Part) bool { return p.Class == models.Accepted })
 }
 
 // moved returns which of the recipients of a failed call another provider got next, and the
