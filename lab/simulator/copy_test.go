@@ -9,6 +9,37 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/simtest"
 )
 
+// TestAcceptedMailIsThere: who reads the counts while mail comes in never sees mail that was accepted and has no copy.
+func TestAcceptedMailIsThere(t *testing.T) {
+	t.Parallel()
+	r := simtest.New(t, simulator.Options{})
+	var calls sync.WaitGroup
+	for k := range 8 {
+		calls.Go(func() {
+			for range 40 {
+				r.Send(t, []string{"sg", "mg"}[k%2], fmt.Sprintf("k%d-", k), simtest.Addresses(300)...)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(ended)
+	}()
+	for {
+		if st := r.Stats(""); st.Copies < st.Accepted {
+			t.Errorf("%d accepted, %d copies", st.Accepted, st.Copies)
+			break
+		}
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
+	<-ended
+}
+
 // TestCountsAreExactUnderConcurrency sends overlapping sets of recipients through both
 // accounts at once; the counts must be exact.
 func TestCountsAreExactUnderConcurrency(t *testing.T) {

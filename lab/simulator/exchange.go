@@ -155,10 +155,11 @@ func (a *account) accept(list []*message.Batch, faults []*fault) []*message.Batc
 			}
 		}
 		b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
-		a.tallies().count(func(st *Stats) { st.Accepted += int64(len(b.Copies)) })
 		if !b.Test {
 			a.s.store.Load().add(b, a.tallies())
 		}
+		// The copies of what counts as accepted are there.
+		a.tallies().count(func(st *Stats) { st.Accepted += int64(len(b.Copies)) })
 		a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
 	}
 	return list
