@@ -16,8 +16,8 @@ func TestAcceptedMailIsThere(t *testing.T) {
 	var calls sync.WaitGroup
 	for k := range 8 {
 		calls.Go(func() {
-			for range 40 {
-				r.Send(t, []string{"sg", "mg"}[k%2], fmt.Sprintf("k%d-", k), simtest.Addresses(300)...)
+			for range 6 {
+				r.Send(t, []string{"sg", "mg"}[k%2], fmt.Sprintf("k%d-", k), simtest.Addresses(200)...)
 			}
 		})
 	}
