@@ -38,6 +38,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m, "..", &program)) }
 type rig struct {
 	t      *testing.T
 	sim    *simulator.Simulator
+	api    string // URL of the simulator
 	addr   string
 	env    []string
 	client *client.Client
@@ -52,6 +53,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 	}
 	r := &rig{t: t, sim: simulator.New(o), addr: freeAddr(t)}
 	server := httptest.NewServer(r.sim)
+	r.api = server.URL
 	t.Cleanup(server.Close)
 	t.Cleanup(r.sim.Close) // before the server: it ends hanging calls
 	for _, a := range simulated.Accounts("http://" + r.addr + "/webhooks/") {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func TestOutcomeIsSettledByRepeat(t *testing.T) {
 		r.env = append(r.env,
 			"SAFEDELIVR_PROVIDERS_RS_KIND=resend",
 			"SAFEDELIVR_PROVIDERS_RS_API_KEY=re_test",
-			"SAFEDELIVR_PROVIDERS_RS_BASE_URL="+r.simulated()+"/rs",
+			"SAFEDELIVR_PROVIDERS_RS_BASE_URL="+r.api+"/rs",
 			"SAFEDELIVR_PROVIDERS_RS_EVENTS=none",
 			"SAFEDELIVR_PROVIDERS_RS_TIMEOUT=2s")
 		lost := r.sim.Inject(simulator.Fault{Account: "rs", Mode: simulator.ModeAcceptThenClose})
@@ -49,14 +48,4 @@ func TestOutcomeIsSettledByRepeat(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, repeats, n, "each call was repeated")
 	})
-}
-
-// simulated returns the URL of the simulator.
-func (r *rig) simulated() string {
-	for _, v := range r.env {
-		if url, ok := strings.CutPrefix(v, "SAFEDELIVR_PROVIDERS_SG_BASE_URL="); ok {
-			return strings.TrimSuffix(url, "/sg")
-		}
-	}
-	return ""
 }

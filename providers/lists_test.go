@@ -3,6 +3,7 @@ package providers_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func (s *stage) bounces() string {
 func TestListsHavePages(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		n := 310 // more than two pages of 100
-		if s.kind == simulator.SendGrid || s.kind == simulator.Mailgun {
+		if slices.Contains(withLog, s.kind) {
 			n = 2100
 		}
 		at := time.Now().Add(-time.Hour).Truncate(time.Second)

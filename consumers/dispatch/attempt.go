@@ -214,9 +214,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 		MayDouble:  j.Step.MayDouble,
 		Together:   j.Step.Together,
 		Because:    models.Clip(j.Step.Because),
-	}
-	if keyed, ok := j.Provider.Adapter.(interface{ Account() string }); ok {
-		entry.Account = keyed.Account()
+		Account:    j.Provider.Account(),
 	}
 	if j.Step.Repeats > 0 {
 		entry.Kind, entry.Repeats = models.Repeat, j.Step.Repeats

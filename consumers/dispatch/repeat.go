@@ -20,17 +20,13 @@ func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given 
 		Recipients: j.Who,
 		At:         time.Now().UTC(),
 	}
-	account := ""
-	if keyed, ok := j.Provider.Adapter.(interface{ Account() string }); ok {
-		account = keyed.Account()
-	}
 	numbers := slices.Collect(j.Who.All())
 	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
 	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
 	switch {
 	case err != nil:
 		return false, err
-	case c.View.Entry(j.Step.Repeats).Account != account:
+	case c.View.Entry(j.Step.Repeats).Account != j.Provider.Account():
 		entry.Reason = models.ProviderAccount
 	case !models.ErasedRecipients(c.Recipients).And(j.Who).Empty(),
 		c.Batch.Envelope != nil && c.Recipients[0].Erased():

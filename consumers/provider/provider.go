@@ -37,6 +37,14 @@ type Provider struct {
 	pace     pace
 }
 
+// Account names the account at a provider with idempotency keys, which only that account knows; "" at others.
+func (p *Provider) Account() string {
+	if keyed, ok := p.Adapter.(interface{ Account() string }); ok {
+		return keyed.Account()
+	}
+	return ""
+}
+
 // RecordLatency records how long a call took.
 func (p *Provider) RecordLatency(took time.Duration) {
 	p.mu.Lock()
