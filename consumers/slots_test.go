@@ -106,11 +106,11 @@ func TestWorkerWithoutSlots(t *testing.T) {
 		require.Eventually(t, func() bool {
 			depths, err := r.broker.Depths(t.Context())
 			require.NoError(t, err)
-			ready := 0
+			held := 0 // how many wait does not say it: mail that a worker leaves to others is announced anew
 			for _, d := range depths {
-				ready += d.Ready
+				held += d.Unacked
 			}
-			return p.count() == 1 && ready <= len(all)-len(engines)
+			return p.count() == 1 && held >= len(engines)
 		}, patience, time.Millisecond, "each worker has taken one")
 		open()
 		for _, b := range all {
