@@ -225,9 +225,9 @@ type EventLookup interface {
 // knows only when it accepted the mail finds the events of mail from From to SentBy.
 type LookupQuery struct {
 	From, To  time.Time
-	SentBy    time.Time           // when the mail was accepted at the latest; zero: To
-	Recipient string              // address, as it was sent; empty: of all recipients
-	Wants     func(chunk ID) bool // nil: of all chunks. Other events may be found, too
+	SentBy    time.Time   // when the mail was accepted at the latest; zero: To
+	Recipient string      // address, as it was sent; empty: of all recipients
+	Chunks    map[ID]bool // whose events are wanted; nil: of all. Other events may be found, too
 }
 
 // Until returns when the mail of the query was accepted at the latest.
@@ -239,7 +239,7 @@ func (q *LookupQuery) Until() time.Time {
 }
 
 // Want reports whether events of a chunk are wanted.
-func (q *LookupQuery) Want(chunk ID) bool { return q.Wants == nil || q.Wants(chunk) }
+func (q *LookupQuery) Want(chunk ID) bool { return q.Chunks == nil || q.Chunks[chunk] }
 
 // ProviderLists is implemented by an Adapter whose provider keeps suppression lists of its own.
 type ProviderLists interface {

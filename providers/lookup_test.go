@@ -117,7 +117,7 @@ func TestLookUpReadsOnlyWantedRequests(t *testing.T) {
 	s.adapter.Send(t.Context(), s.call(quiet, 0, "deliver@sim.test"))
 	s.settle(t)
 	q := around(begun)
-	q.Wants = func(chunk models.ID) bool { return chunk == quiet.Chunk(0) }
+	q.Chunks = map[models.ID]bool{quiet.Chunk(0): true}
 	found, err := s.lookUp(t, q)
 	if err != nil || len(found) != 2 {
 		t.Errorf("%v %v", found, err)

@@ -126,7 +126,7 @@ func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time
 		}
 		wg.Go(func() {
 			found := findings{}
-			err := l.search(ctx, a.Name, api, models.LookupQuery{From: from, To: to.Add(margin)}, nil, found)
+			err := l.search(ctx, a.Name, api, models.LookupQuery{From: from, To: to.Add(margin)}, found)
 			if errors.Is(err, models.ErrNoLookup) {
 				l.refuse(a.Name, err)
 				err = nil

@@ -72,11 +72,11 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 	to = models.LaterOf(to, models.EarlierOf(began, to.Add(nearby)))
 	found := findings{}
 	var err error
-	q := models.LookupQuery{From: from, To: to, SentBy: sent}
+	q := models.LookupQuery{From: from, To: to, SentBy: sent, Chunks: chunks}
 	if group[0].long() {
 		err = l.searchEach(ctx, provider, api, q, group[0].chunk, fewRecipients, found)
 	} else {
-		err = l.search(ctx, provider, api, q, chunks, found)
+		err = l.search(ctx, provider, api, q, found)
 	}
 	if errors.Is(err, models.ErrPartialLogs) {
 		err = l.searchGroup(ctx, provider, api, q, group, found)
@@ -142,18 +142,14 @@ func (f findings) total() (n int) {
 }
 
 // search reads events of a provider and files those of attempts whose outcome is unknown.
-// only, if not nil, has the chunks to file. The results are added to found.
+// The results are added to found.
 func (l *Lookups) search(
 	ctx context.Context,
 	provider string,
 	api models.EventLookup,
 	q models.LookupQuery,
-	only map[models.ID]bool,
 	found findings,
 ) error {
-	if only != nil {
-		q.Wants = func(chunk models.ID) bool { return only[chunk] }
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timeout := time.AfterFunc(pageTimeout, cancel) // per page: there may be very many pages
@@ -171,7 +167,7 @@ func (l *Lookups) search(
 		parsed := parse(body)
 		for i := range parsed.Events {
 			log := parsed.Events[i].Log
-			if only != nil && !only[log.ChunkID()] {
+			if !q.Want(log.ChunkID()) {
 				continue
 			}
 			ev := &parsed.Events[i].Event
@@ -208,7 +204,7 @@ func (l *Lookups) searchEach(
 	most int,
 	found findings,
 ) error {
-	only := map[models.ID]bool{chunk: true}
+	q.Chunks = map[models.ID]bool{chunk: true}
 	c, err := l.dispatch.Load(ctx, chunk)
 	if err == nil {
 		err = l.dispatch.LoadRecipients(ctx, c)
@@ -218,17 +214,17 @@ func (l *Lookups) searchEach(
 		return err
 	}
 	if err != nil { // the addresses were removed
-		return l.search(ctx, provider, api, q, only, found)
+		return l.search(ctx, provider, api, q, found)
 	}
 	who := c.View.Where(
 		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
 	)
 	if who.Len() > most {
-		return l.search(ctx, provider, api, q, only, found)
+		return l.search(ctx, provider, api, q, found)
 	}
 	for r := range who.All() {
 		q.Recipient = c.Recipients[r-1].Email
-		if err := l.search(ctx, provider, api, q, only, found); err != nil {
+		if err := l.search(ctx, provider, api, q, found); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,6 @@ func TestFoundEventIsFiledOnce(t *testing.T) {
 			"mg",
 			api,
 			models.LookupQuery{From: at.Add(-time.Minute), To: at.Add(time.Minute)},
-			nil,
 			found,
 		)
 		require.NoError(t, err)
@@ -103,7 +102,6 @@ func TestEventOfHeldMailIsFiled(t *testing.T) {
 		"mg",
 		api,
 		models.LookupQuery{From: at.Add(-time.Minute), To: at.Add(time.Minute)},
-		nil,
 		found,
 	)
 	require.NoError(t, err)
@@ -147,7 +145,6 @@ func TestQueryTimeout(t *testing.T) {
 				"mg",
 				p,
 				models.LookupQuery{From: time.Now().Add(-time.Hour), To: time.Now()},
-				nil,
 				findings{},
 			)
 		}

@@ -191,12 +191,12 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, "/messages/outbound?count=500&fromdate=2026-11-21T07%3A00%3A00&offset=0&recipient=ann%40rcpt.test"+
 		"&todate=2026-11-21T09%3A00%3A01", f.asked[0], "the times of the East Coast, in winter and in summer")
 
-	got, q.Wants = nil, func(models.ID) bool { return false }
+	got, q.Chunks = nil, map[models.ID]bool{}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
 	require.Empty(t, got)
 
 	enough := errors.New("enough")
-	q.Wants = nil
+	q.Chunks = nil
 	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return enough }), enough)
 
 	f.total = 20_000
