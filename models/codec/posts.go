@@ -1,11 +1,6 @@
 package codec
 
-import (
-	"encoding/binary"
-	"fmt"
-
-	"github.com/safedelivr/safedelivr/models"
-)
+import "github.com/safedelivr/safedelivr/models"
 
 // formPosts begins the stored form of several posts. The rest is packed.
 const formPosts = 'm'
@@ -16,32 +11,25 @@ func EncodePosts(posts []models.Post) (replay string, body []byte) {
 	if len(posts) == 1 {
 		return posts[0].Replay, Pack(posts[0].Body)
 	}
-	b := binary.AppendUvarint(nil, uint64(len(posts)))
-	for k := range posts {
-		b = appendText(b, posts[k].Replay)
-		b = appendText(b, posts[k].Body)
-	}
-	return "", append([]byte{formPosts}, Pack(b)...)
+	var f fields
+	list(&f, &posts, postFields)
+	return "", append([]byte{formPosts}, Pack(f.b)...)
 }
 
 // DecodePosts reverses EncodePosts. Errors: models.ErrInvalid.
-func DecodePosts(replay string, raw []byte) ([]models.Post, error) {
+func DecodePosts(replay string, raw []byte) (posts []models.Post, err error) {
 	if len(raw) == 0 || raw[0] != formPosts {
 		body, err := Unpack(raw)
 		return []models.Post{{Body: body, Replay: replay}}, err
 	}
 	b, err := Unpack(raw[1:])
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = readAll(b, func(f *fields) { list(f, &posts, postFields) })
 	}
-	d := textDecoder{s: string(b)}
-	posts := make([]models.Post, d.count())
-	for k := range posts {
-		posts[k].Replay = d.text()
-		posts[k].Body = []byte(d.text())
-	}
-	if d.bad || d.s != "" {
-		return nil, fmt.Errorf("%w: stored posts are cut off", models.ErrInvalid)
-	}
-	return posts, nil
+	return posts, err
+}
+
+func postFields(f *fields, p *models.Post) {
+	text(f, &p.Replay)
+	text(f, &p.Body)
 }

@@ -14,13 +14,11 @@ func EncodeBatch(b *models.Batch) []byte { return PackJSON(b) }
 func DecodeBatch(raw []byte) (b models.Batch, err error) { return b, UnpackJSON(raw, &b) }
 
 // EncodeEntry returns the stored form of e.
-func EncodeEntry(e *models.Entry) []byte {
-	return packBinary(256, func(w *binaryWriter) { encodeEntryFields(e, w) })
-}
+func EncodeEntry(e *models.Entry) []byte { return packFields(256, e, entryFields) }
 
 // DecodeEntry reverses EncodeEntry. Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeEntry(raw []byte) (models.Entry, error) {
-	e, err := unpackBinary(raw, decodeEntryFields)
+	e, err := unpackFields(raw, entryFields)
 	if err == nil && !e.Kind.Valid() {
 		err = fmt.Errorf("%w: entry of kind %q", models.ErrNewer, e.Kind)
 	}
@@ -29,13 +27,13 @@ func DecodeEntry(raw []byte) (models.Entry, error) {
 
 // EncodeFact returns the stored form of f, without its key.
 func EncodeFact(f *models.Fact) []byte {
-	return packBinary(128+96*len(f.Events), func(w *binaryWriter) { encodeFactFields(f, w) })
+	return packFields(128+96*len(f.Events), f, factFields)
 }
 
 // DecodeFact reverses EncodeFact. The key is the one the fact was stored under.
 // Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeFact(key string, raw []byte) (models.Fact, error) {
-	f, err := unpackBinary(raw, decodeFactFields)
+	f, err := unpackFields(raw, factFields)
 	f.Key = key
 	if err == nil && f.Outcome != nil {
 		for i := range f.Outcome.Parts {
