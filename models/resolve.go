@@ -321,7 +321,7 @@ type fold struct {
 // attempt adds an attempt.
 func (f *fold) attempt(s *Result, e *Entry, t *Try) {
 	f.closing, s.Released = nil, false
-	smaller := f.last != nil && f.last.wantsFewer() && f.last.Provider == t.Provider
+	smaller := f.last != nil && f.last.WantsFewer() && f.last.Provider == t.Provider
 	f.last = t
 	s.Attempts++
 	s.MayDouble = s.MayDouble || e.MayDouble

@@ -159,8 +159,8 @@ func (v *View) Where(ok func(r int, s *Status) bool) Set {
 	return out
 }
 
-// wantsFewer reports whether the provider refused the number of recipients of the call.
-func (t *Try) wantsFewer() bool { return t.Verdict == VerdictRefused && t.Fewer > 0 }
+// WantsFewer reports whether the provider refused the number of recipients of the call.
+func (t *Try) WantsFewer() bool { return t.Verdict == VerdictRefused && t.Fewer > 0 }
 
 // taken reports whether a try shows that its provider has accepted the mail.
 func (t *Try) taken() bool {

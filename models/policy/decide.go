@@ -300,7 +300,7 @@ func (p *Policy) split(s *models.Status) Step {
 // They come to an end, because each has fewer recipients. Another provider gets the mail if this one cannot.
 func (p *Policy) inParts(v *models.View, b *models.Batch, s *models.Status, tries []models.Try) *Step {
 	last := &s.Last
-	if last.Fewer == 0 || last.Verdict != models.VerdictRefused || v.Entry(last.Attempt).Together {
+	if !last.WantsFewer() || v.Entry(last.Attempt).Together {
 		return nil
 	}
 	here := slices.IndexFunc(p.allowed(b), func(o Option) bool { return o.Provider == last.Provider })
@@ -363,8 +363,8 @@ func (p *Policy) allowed(b *models.Batch) []Option {
 }
 
 // remaining returns the providers that may still be tried: first those that were never
-// tried, at once, then those that refused for a temporary reason, after the delay of the
-// retry.
+// tried, or only with too many recipients, at once. Then come those that refused for a temporary
+// reason, after the delay of the retry.
 func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Option {
 	var untried, later []Option
 	suppressed := 0
@@ -380,6 +380,9 @@ func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Opt
 		newest := newestAt(tries, o.Provider)
 		switch {
 		case newest == nil:
+			untried = append(untried, o)
+		case newest.WantsFewer() && b.Envelope == nil:
+			o.Most = newest.Fewer
 			untried = append(untried, o)
 		case temporary(newest):
 			o.NotBefore = p.again(b, newest, retry)

@@ -18,22 +18,24 @@ func TestTooManyRecipients(t *testing.T) {
 	refused := models.Part{Class: models.RejectedHereClass, Status: 403}
 	fewer := func(n int) models.Part { p := refused; p.Fewer = n; return p }
 	for name, c := range map[string]struct {
-		parts    []models.Part // of the calls so far, all through a
-		together bool
-		named    []string // providers of the batch
-		want     []Option
-		retry    int
+		parts     []models.Part // of the calls so far, through a
+		elsewhere bool          // the last one was through b
+		together  bool
+		named     []string // providers of the batch
+		want      []Option
+		retry     int
 	}{
-		"in parts": {[]models.Part{fewer(500)}, false, nil, []Option{{Provider: "a", Most: 500}, {Provider: "b"}}, 0},
-		"in parts again": {[]models.Part{fewer(500), fewer(250)}, false, nil,
+		"in parts": {[]models.Part{fewer(500)}, false, false, nil, []Option{{Provider: "a", Most: 500}, {Provider: "b"}}, 0},
+		"in parts again": {[]models.Part{fewer(500), fewer(250)}, false, false, nil,
 			[]Option{{Provider: "a", Most: 250}, {Provider: "b"}}, 0},
-		"then another":    {[]models.Part{fewer(1), refused}, false, nil, []Option{{Provider: "b"}}, 1},
-		"cannot be taken": {[]models.Part{fewer(500)}, false, []string{"b"}, []Option{{Provider: "b"}}, 1},
-		"one mail to all": {[]models.Part{fewer(500)}, true, nil, []Option{{Provider: "b"}}, 1},
+		"then another":    {[]models.Part{fewer(1), refused}, false, false, nil, []Option{{Provider: "b"}}, 1},
+		"after another":   {[]models.Part{fewer(500), refused}, true, false, nil, []Option{{Provider: "a", Most: 500}}, 2},
+		"cannot be taken": {[]models.Part{fewer(500)}, false, false, []string{"b"}, []Option{{Provider: "b"}}, 1},
+		"one mail to all": {[]models.Part{fewer(500)}, false, true, nil, []Option{{Provider: "b"}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := New(Config{MaxRetries: 1, Delays: []time.Duration{time.Minute}}, []models.Provider{
+			p := New(Config{MaxRetries: 5, Delays: []time.Duration{time.Minute}}, []models.Provider{
 				{Name: "a", Carries: models.Capabilities{Copies: true}},
 				{Name: "b", Carries: models.Capabilities{Copies: true}},
 			})
@@ -41,7 +43,11 @@ func TestTooManyRecipients(t *testing.T) {
 			var facts []models.Fact
 			for i, part := range c.parts {
 				part.Recipients = models.SetTo(1000)
-				entries = append(entries, models.Entry{Number: i + 1, Kind: models.Attempt, Provider: "a", At: at, CallEnds: at,
+				through := "a"
+				if c.elsewhere && i == len(c.parts)-1 {
+					through = "b"
+				}
+				entries = append(entries, models.Entry{Number: i + 1, Kind: models.Attempt, Provider: through, At: at, CallEnds: at,
 					Recipients: part.Recipients, Together: c.together})
 				facts = append(facts, models.Fact{Key: models.OutcomeKey(i + 1), Outcome: &models.Outcome{
 					Attempt: i + 1, At: at, Parts: []models.Part{part}}})
