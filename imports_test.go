@@ -163,7 +163,7 @@ var allowed = map[string][]string{
 	"internal/known":     {},
 	"internal/perclient": {},
 	"internal/priority":  {},
-	"lab/simulated":      {"lab/simulator/..."},
+	"lab/simulated":      {"lab/simulator/...", "providers"},
 	"internal/testkit":   {"models", "postgres"},
 	"lab/demo": {"client", "config", "dashboard", "dashboard/login", "models", "service", "lab/simulator/...", "internal/app",
 		"lab/receiver", "lab/simulated"},

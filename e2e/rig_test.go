@@ -56,7 +56,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 	r.api = server.URL
 	t.Cleanup(server.Close)
 	t.Cleanup(r.sim.Close) // before the server: it ends hanging calls
-	for _, a := range simulated.Accounts("http://" + r.addr + "/webhooks/") {
+	for _, a := range simulated.Usual.Accounts("http://" + r.addr + "/webhooks/") {
 		require.NoError(t, r.sim.AddAccount(a))
 	}
 	r.env = append(b.Env(t),
@@ -69,7 +69,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
 		"SAFEDELIVR_TIMES_START_BY=3s",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=500ms")
-	r.env = append(r.env, simulated.Settings(server.URL, "CONCURRENCY=8", "TIMEOUT=2s")...)
+	r.env = append(r.env, simulated.Usual.Settings(server.URL, "CONCURRENCY=8", "TIMEOUT=2s")...)
 	r.env = append(r.env, more...)
 	r.command("migrate")
 	r.command("user", "add", "tester")

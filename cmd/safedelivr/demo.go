@@ -7,18 +7,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/lab/demo"
 	"github.com/safedelivr/safedelivr/lab/drill"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 )
 
 func rehearseCommand(c *cli) *cobra.Command {
 	var o drill.Options
 	var list, asJSON bool
+	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "rehearse",
 		Short: "Rehearse faults: providers, workers, broker and store break, and every mail is counted",
@@ -34,13 +39,21 @@ not add up.`,
 				return err
 			}
 			o.Config = cfg
+			if len(kinds) == 0 {
+				kinds = configuredKinds(&cfg)
+			}
+			if o.Providers, err = pairOf(kinds); err != nil {
+				return err
+			}
 			if list {
-				return listScenarios(c, drill.List(cfg), asJSON)
+				return listScenarios(c, drill.List(o), asJSON)
 			}
 			return runDrill(cmd.Context(), c, o, asJSON)
 		},
 	}
 	f := cmd.Flags()
+	f.StringSliceVar(&kinds, "providers", nil,
+		"two kinds of provider to simulate; default: the first two kinds that are configured, or sendgrid,mailgun")
 	f.BoolVar(&list, "list", false, "list the scenarios, and which are not possible on this set-up")
 	f.StringArrayVar(&o.Only, "only", nil, "rehearse only this scenario; may be given several times")
 	f.BoolVar(&asJSON, "json", false, "print the results, or the list, as one JSON object; progress goes to stderr")
@@ -49,6 +62,29 @@ not add up.`,
 	f.IntVar(&o.Parallel, "parallel", 4, "scenarios at a time, 1 to 16")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the times of the faults; 0: a new one")
 	return cmd
+}
+
+// pairOf returns the simulated providers of two kinds, or the usual ones if there are none.
+func pairOf(kinds []string) (simulated.Pair, error) {
+	pair, err := simulated.NewPair(kinds...)
+	if err != nil {
+		err = fmt.Errorf("--providers: %w", err)
+	}
+	return pair, err
+}
+
+// configuredKinds returns the first two kinds of the configured providers that can be simulated, or nil.
+func configuredKinds(cfg *config.Config) (kinds []string) {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
+		kind := cfg.Providers[name].Kind
+		if len(kinds) < 2 && slices.Contains(simulated.Kinds(), kind) && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) < 2 {
+		return nil
+	}
+	return kinds
 }
 
 func runDrill(ctx context.Context, c *cli, o drill.Options, asJSON bool) error {
@@ -112,14 +148,18 @@ func rehearsedCommand(c *cli) *cobra.Command {
 
 func demoCommand(c *cli) *cobra.Command {
 	o := demo.Options{Out: c.out, Err: c.err}
+	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See a failover: everything on this machine, with simulated providers",
 		Long: `Start Safedelivr with a simulated SendGrid and a simulated Mailgun on this machine, send a batch through
 the API, break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It
-needs no credentials, no broker and no database.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := demo.Run(cmd.Context(), o)
+needs no credentials, no broker and no database. Of other kinds of provider, the first one breaks.`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Providers, err = pairOf(kinds); err != nil {
+				return err
+			}
+			err = demo.Run(cmd.Context(), o)
 			if errors.Is(err, demo.ErrWrong) {
 				return exitFailed // the summary says what is wrong
 			}
@@ -127,6 +167,7 @@ needs no credentials, no broker and no database.`,
 		},
 	}
 	f := cmd.Flags()
+	f.StringSliceVar(&kinds, "providers", nil, "two kinds of provider to simulate (default: sendgrid,mailgun)")
 	f.IntVar(&o.Recipients, "recipients", 10_000, "recipients of the batch, 100 to 1,000,000")
 	f.BoolVar(&o.Exit, "exit", false,
 		"end after the summary; the exit code is not 0 if anything was lost, doubled or does not add up")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/drill"
 )
@@ -87,7 +86,7 @@ func TestRehearseMistakes(t *testing.T) {
 	require.Contains(t, none.String(), "nothing was rehearsed")
 	var out strings.Builder
 	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
-	want := drill.List(config.Config{}).Scenarios
+	want := drill.List(drill.Options{}).Scenarios
 	require.Equal(t, len(want), strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), "n/a here: the store is part of the process")
 	require.Regexp(t, `(?m)^ *endpoint-down `, out.String())

@@ -113,7 +113,7 @@ func TestRefusedBodyIsAnswered(t *testing.T) {
 // So does a provider whose post was refused at its beginning, although webhooks bound the bodies of posts themselves.
 func TestRefusedPostIsAnswered(t *testing.T) {
 	t.Parallel()
-	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
+	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Usual.Settings("http://127.0.0.1:8025")...)
 	body := strings.Repeat("x", 8<<20)
 	for path, status := range map[string]int{
 		"/webhooks/sg":   http.StatusUnauthorized,
@@ -276,7 +276,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 // The limits of the configuration hold in a process that serves.
 func TestServedLimits(t *testing.T) {
 	t.Parallel()
-	a := serveApp(t, slog.New(slog.DiscardHandler), append(simulated.Settings("http://127.0.0.1:8025"),
+	a := serveApp(t, slog.New(slog.DiscardHandler), append(simulated.Usual.Settings("http://127.0.0.1:8025"),
 		"SAFEDELIVR_QUOTAS_BATCHES_PER_DAY=7", "SAFEDELIVR_LIMITS_ADDRESS_CONNECTIONS=2")...)
 	key := newKey(t, a, models.KeyOptions{})
 	ask := func(c net.Conn, request, more string) (*http.Response, error) {
@@ -365,7 +365,7 @@ func TestMetricsHaveTheirOwnAddress(t *testing.T) {
 // The keys of the simulated providers are known to everyone. Without the address of a simulator they are refused.
 func TestSimulatedKeysNeedSimulator(t *testing.T) {
 	t.Parallel()
-	settings := simulated.Settings("http://127.0.0.1:8025")
+	settings := simulated.Usual.Settings("http://127.0.0.1:8025")
 	_, err := config.Load("", settings)
 	require.NoError(t, err)
 	settings = slices.DeleteFunc(settings, func(s string) bool { return strings.Contains(s, "_BASE_URL=") })
@@ -390,7 +390,7 @@ func TestMemoryLimitOfContainer(t *testing.T) {
 func TestLimitMemory(t *testing.T) { //nolint:paralleltest // see above
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
-	cfg, err := config.Load("", simulated.Settings("http://127.0.0.1:8025", "CONCURRENCY=3"))
+	cfg, err := config.Load("", simulated.Usual.Settings("http://127.0.0.1:8025", "CONCURRENCY=3"))
 	require.NoError(t, err)
 	t.Setenv("GOMEMLIMIT", "1GiB")
 	LimitMemory(&cfg)
@@ -404,7 +404,7 @@ func TestLimitMemory(t *testing.T) { //nolint:paralleltest // see above
 func TestShortStopGraceIsAWarning(t *testing.T) {
 	t.Parallel()
 	for grace, warned := range map[string]bool{"35s": false, "14s": true} {
-		cfg, err := config.Load("", append(simulated.Settings("http://127.0.0.1:8025", "TIMEOUT=15s"),
+		cfg, err := config.Load("", append(simulated.Usual.Settings("http://127.0.0.1:8025", "TIMEOUT=15s"),
 			"SAFEDELIVR_TIMES_STOP_GRACE="+grace))
 		require.NoError(t, err)
 		var out strings.Builder

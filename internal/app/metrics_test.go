@@ -15,7 +15,7 @@ import (
 // The time to accept is counted once for each accepted batch, by lane, and not for refused ones.
 func TestAcceptTimes(t *testing.T) {
 	t.Parallel()
-	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
+	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Usual.Settings("http://127.0.0.1:8025")...)
 	key := newKey(t, a, models.KeyOptions{})
 	for fields, status := range map[string]int{
 		`"text": "t"`:                 http.StatusAccepted,

@@ -80,7 +80,7 @@ func TestPlacesOfStrangers(t *testing.T) {
 // TestVerifiedConnectionsAreKnown: a request with a valid key makes its connection known, and one without does not.
 func TestVerifiedConnectionsAreKnown(t *testing.T) {
 	t.Parallel()
-	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
+	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Usual.Settings("http://127.0.0.1:8025")...)
 	key := newKey(t, a, models.KeyOptions{})
 	p, ok := a.listener.(*places)
 	require.True(t, ok)

@@ -241,7 +241,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		"--event-delay",
 		o.eventDelay.String(),
 	}
-	for _, a := range simulated.Accounts("") {
+	for _, a := range simulated.Usual.Accounts("") {
 		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s%s",
 			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, hook(a.Name)))
 	}
@@ -263,7 +263,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if o.timeout > 0 {
 		more = append(more, "TIMEOUT="+o.timeout.String())
 	}
-	for _, v := range simulated.Settings(r.simURL, more...) {
+	for _, v := range simulated.Usual.Settings(r.simURL, more...) {
 		provider, _, _ := strings.Cut(strings.TrimPrefix(v, "SAFEDELIVR_PROVIDERS_"), "_")
 		if len(o.providers) == 0 || strings.EqualFold(provider, o.providers[0]) {
 			r.env = append(r.env, v)

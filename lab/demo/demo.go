@@ -36,6 +36,8 @@ type Options struct {
 	JSON bool
 	// Dir is the data folder. If it is empty, a temporary folder is used and removed.
 	Dir string
+	// Providers are simulated, and the first breaks. The default is simulated.Usual.
+	Providers simulated.Pair
 	// Listen is the address of the API. Another port is taken if it is in use.
 	Listen string
 	// Out gets the output of the demo, Err the log of the server.
@@ -73,6 +75,9 @@ type demo struct {
 func Run(ctx context.Context, o Options) (err error) {
 	if o.Recipients < MinRecipients || o.Recipients > MaxRecipients {
 		return fmt.Errorf("%d recipients: from %d to %d", o.Recipients, MinRecipients, MaxRecipients)
+	}
+	if o.Providers[0].Name == "" {
+		o.Providers = simulated.Usual
 	}
 	d := &demo{o: o}
 	if d.o.Dir == "" {
@@ -134,6 +139,10 @@ func (d *demo) show(ctx context.Context) (Summary, error) {
 	return sum, nil
 }
 
+// first and second return the names of the providers.
+func (d *demo) first() string  { return d.o.Providers[0].Name }
+func (d *demo) second() string { return d.o.Providers[1].Name }
+
 // say prints a line.
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.o.Out, format+"\n", args...) }
 
@@ -166,7 +175,7 @@ func (d *demo) latency() time.Duration {
 	return 120 * time.Millisecond
 }
 
-// breakTime is how long SendGrid stays broken.
+// breakTime is how long the first provider stays broken.
 func (d *demo) breakTime() time.Duration {
 	if d.watched() {
 		return 8 * time.Second
@@ -192,7 +201,7 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 
 		WebhookTimeout: 5 * time.Minute, // Mailgun repeats no post of a delivery: none is lost if the machine pauses
 	})
-	for _, a := range simulated.Accounts("") {
+	for _, a := range d.o.Providers.Accounts("") {
 		if err := d.sim.AddAccount(a); err != nil {
 			return nil, err
 		}
@@ -233,7 +242,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=20s",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}
-	return append(env, simulated.Settings(d.simURL,
+	return append(env, d.o.Providers.Settings(d.simURL,
 		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=20s")...)
 }
 
@@ -254,7 +263,7 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	base := "http://" + d.app.Addr()
-	for _, name := range simulated.Names {
+	for _, name := range d.o.Providers.Names() {
 		d.sim.SetWebhookURL(name, base+"/webhooks/"+name)
 	}
 	if err := d.addUser(ctx); err != nil {
@@ -278,18 +287,18 @@ func (d *demo) addUser(ctx context.Context) (err error) {
 	return d.app.Store().CreateKey(ctx, key)
 }
 
-// breakSendGrid has SendGrid answer 503 to everything once it has had an eighth of the calls, until healSendGrid.
-func (d *demo) breakSendGrid() (fault string) {
+// breakFirst has the first provider answer 503 to everything once it has had an eighth of the calls, until healFirst.
+func (d *demo) breakFirst() (fault string) {
 	return d.sim.Inject(simulator.Fault{
-		Account: "sg",
+		Account: d.first(),
 		Mode:    simulator.ModeStatus,
 		Status:  http.StatusServiceUnavailable,
 		After:   d.calls() / 8,
 	})
 }
 
-func (d *demo) healSendGrid(fault string) {
+func (d *demo) healFirst(fault string) {
 	d.sim.Clear(fault)
 	d.healed = time.Now()
-	d.say("%6.1fs  ✓ SendGrid is back", d.seconds())
+	d.say("%6.1fs  ✓ %s is back", d.seconds(), d.o.Providers[0].Title)
 }

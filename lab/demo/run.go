@@ -13,13 +13,13 @@ import (
 )
 
 // address returns the address of recipient i. Most are delivered. Some bounce at every provider, and some are blocked
-// by SendGrid only, so that Mailgun delivers them.
-func address(i int) string {
+// at the first one only, so that the second delivers them.
+func (d *demo) address(i int) string {
 	switch {
 	case i%100 == 50:
 		return fmt.Sprintf("hardbounce+%d@demo.test", i)
 	case i%100 == 25:
-		return fmt.Sprintf("blocked-sg+%d@demo.test", i)
+		return fmt.Sprintf("blocked-%s+%d@demo.test", d.first(), i)
 	}
 	return fmt.Sprintf("user%d@demo.test", i)
 }
@@ -28,7 +28,7 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	return func(yield func(client.Recipient) bool) {
 		for i := range d.o.Recipients {
 			r := client.Recipient{
-				Email: address(i),
+				Email: d.address(i),
 				Vars:  map[string]any{"first": fmt.Sprintf("Person %d", i), "n": i},
 			}
 			if !yield(r) {
@@ -38,12 +38,13 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	}
 }
 
-// run sends the batch, has SendGrid break when a quarter of it has been sent, heals it a while later and waits for the
+// run sends the batch, has the first provider break when a quarter of it has been sent, heals it a while later and waits for the
 // end.
 func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.URL(""), d.o.Dir)
-	d.say("providers    simulated SendGrid (sg) and Mailgun (mg) on %s\n", d.simURL)
+	d.say("providers    simulated %s (%s) and %s (%s) on %s\n",
+		d.o.Providers[0].Title, d.first(), d.o.Providers[1].Title, d.second(), d.simURL)
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fault := d.breakSendGrid()
+	fault := d.breakFirst()
 	accepted, err := d.client.StreamBatch(ctx, client.NewBatch{
 		Template:    templateName,
 		Attachments: []client.Attachment{file},
@@ -85,7 +86,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	if _, err := d.client.CreateTemplate(ctx, in); err != nil {
 		return err
 	}
-	s, err := d.client.AddSuppression(ctx, client.NewSuppression{Email: address(complained), Reason: "complaint"})
+	s, err := d.client.AddSuppression(ctx, client.NewSuppression{Email: d.address(complained), Reason: "complaint"})
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (d *demo) prepare(ctx context.Context) error {
 // them.
 const standstill = 5 * time.Minute
 
-// follow says when SendGrid breaks, heals it and prints progress until the batch is done.
+// follow says when the first provider breaks, heals it and prints progress until the batch is done.
 func (d *demo) follow(ctx context.Context, fault string) error {
 	printed := time.Time{}
 	t := time.NewTicker(100 * time.Millisecond)
@@ -116,10 +117,10 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 		}
 		if d.broken.IsZero() && d.sim.Met(fault) > 0 {
 			d.broken = time.Now()
-			d.say("%6.1fs  ✗ SendGrid breaks: it answers 503 to everything", d.seconds())
+			d.say("%6.1fs  ✗ %s breaks: it answers 503 to everything", d.seconds(), d.o.Providers[0].Title)
 		}
 		if d.healed.IsZero() && (done || !d.broken.IsZero() && time.Since(d.broken) > d.breakTime()) {
-			d.healSendGrid(fault)
+			d.healFirst(fault)
 		}
 		if time.Since(printed) > 500*time.Millisecond || done {
 			printed = time.Now()
@@ -139,12 +140,12 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 }
 
 func (d *demo) progress(c *client.Counts) {
-	sg, mg, down := d.sim.Stats("sg"), d.sim.Stats("mg"), ""
+	first, second, down := d.sim.Stats(d.first()), d.sim.Stats(d.second()), ""
 	if !d.broken.IsZero() && d.healed.IsZero() {
-		down = fmt.Sprintf(" ✗ down, %d calls refused", sg.Refused)
+		down = fmt.Sprintf(" ✗ down, %d calls refused", first.Refused)
 	}
-	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  sent %d  delivered %d  failed %d  rerouted %d",
-		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
+	d.say("%6.1fs  %s %3d %%   %s %6d messages%s   %s %6d messages   queued %d  sent %d  delivered %d  failed %d  rerouted %d",
+		d.seconds(), bar(c), percent(c), d.first(), first.Accepted, down, d.second(), second.Accepted, c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
 }
 
 // viewerWait is how long the batch waits for a visitor to open the dashboard.

@@ -77,7 +77,7 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 		s.wrong("failed %d, bounced at the providers %d, suppressed %d", b.Counts.Failed, n.bounced, s.Suppressed)
 	}
 	if n := d.sim.Copies(d.batch.Log(complained + 1).String()); s.Suppressed == 0 || len(n) > 0 {
-		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n), address(complained))
+		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n), d.address(complained))
 	}
 	if err := d.compareStats(ctx, &s, &b.Counts); err != nil {
 		return s, err
@@ -90,7 +90,7 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 		return s, err
 	}
 	s.FailoverMS = float64(failover.Microseconds()) / 1000
-	s.Again = d.sim.Stats("sg").Accepted + d.sim.Stats("mg").Accepted - n.distinct
+	s.Again = d.sim.Stats("").Accepted - n.distinct
 	return s, nil
 }
 
@@ -149,13 +149,13 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 	return nil
 }
 
-// failover returns the time from the beginning of SendGrid's first failed call to that of the first call through
+// failover returns the time from the beginning of the first provider's first failed call to that of the first call through
 // another provider for one of its messages, as the page of the batch shows it; 0: no message was rerouted.
 func (d *demo) failover(ctx context.Context) (time.Duration, error) {
 	who := service.Caller{User: login.LocalUser().ID}
 	f, err := d.app.Service().Mail.Flow(ctx, who, d.batch.String())
 	for i := range f.Outages {
-		if o := &f.Outages[i]; o.Provider == "sg" && o.Rerouted > 0 {
+		if o := &f.Outages[i]; o.Provider == d.first() && o.Rerouted > 0 {
 			return o.Failover, nil
 		}
 	}
@@ -163,11 +163,12 @@ func (d *demo) failover(ctx context.Context) (time.Duration, error) {
 }
 
 func (d *demo) print(s *Summary) {
-	sg, mg := d.sim.Stats("sg"), d.sim.Stats("mg")
+	first, second := d.sim.Stats(d.first()), d.sim.Stats(d.second())
 	d.say("\nCounted from the providers' own copies after %.1f s:", s.Seconds)
 	d.say("  accepted   %8d", s.Accepted)
-	d.say("  delivered  %8d   sg and mg refused %d and %d calls, and accepted %d + %d = %d messages:",
-		s.Delivered, sg.Refused, mg.Refused, sg.Accepted, mg.Accepted, sg.Accepted+mg.Accepted)
+	d.say("  delivered  %8d   %s and %s refused %d and %d calls, and accepted %d + %d = %d messages:",
+		s.Delivered, d.first(), d.second(), first.Refused, second.Refused, first.Accepted, second.Accepted,
+		first.Accepted+second.Accepted)
 	d.say("                        %d of them were blocked by the receiver and tried again through the other", s.Again)
 	d.say("  bounced    %8d   (hard bounces are not sent again)", s.Failed-s.Suppressed)
 	d.say("  suppressed %8d   (no provider got the message)", s.Suppressed)
@@ -176,8 +177,8 @@ func (d *demo) print(s *Summary) {
 	d.say("  sent       %8d   (without a report)", s.Sent)
 	d.say("  lost       %8d", s.Lost)
 	d.say("  doubled    %8d", s.Doubled)
-	d.say("  failover   %8.0f ms from SendGrid's first failed call to the first of its messages sent to Mailgun",
-		s.FailoverMS)
+	d.say("  failover   %8.0f ms from %s's first failed call to the first of its messages sent to %s",
+		s.FailoverMS, d.o.Providers[0].Title, d.o.Providers[1].Title)
 	d.say(
 		"  updates    %8d   read from the feed to its end; an application got all of them in %d signed posts",
 		s.Updates,
@@ -198,22 +199,23 @@ func (d *demo) printHints() {
 	hint := func(what, command string) { d.say("\n%s\n  %s", what, command) }
 	get := func(what, path string) { hint(what, `curl -s -w '\n' `+quoted(d.client.URL(path))+auth) }
 	get("The batch:", "/v1/batches/"+d.batch.String())
-	get("The story of one recipient, whose mail SendGrid could not deliver:", "/v1/logs/"+d.batch.Log(26).String())
+	first := d.o.Providers[0].Title
+	get("The story of one recipient, whose mail "+first+" could not deliver:", "/v1/logs/"+d.batch.Log(26).String())
 	get("The recipients whose mail failed:", "/v1/batches/"+d.batch.String()+"/logs?state=failed")
 	get("What changed, in order, from the feed of updates:", "/v1/updates?limit=3&batch="+d.batch.String())
 	get("The health of the providers:", "/v1/providers")
 	hint("Send one message yourself:", `curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+
 		` -d from=me@demo.test -d 'subject=Hi {{name}}' -d 'text=It works.' -d 'to=Ann <ann@demo.test>'`)
-	fault, _ := json.Marshal(simulator.Fault{Account: "sg", Mode: "status:503"}) // texts: never an error
-	hint("Break SendGrid: it answers 503 to everything.",
+	fault, _ := json.Marshal(simulator.Fault{Account: d.first(), Mode: "status:503"}) // texts: never an error
+	hint("Break "+first+": it answers 503 to everything.",
 		"curl -s -w '\\n' "+quoted(d.simURL+"/control/faults")+" -d "+quoted(string(fault)))
 	hint("Send 3,000 messages, and watch them on the page Batches:",
 		`curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+` -d from=me@demo.test -d subject=Hello -d text=Hello `+
 			`-d "to=$(printf 'user%s@demo.test,' $(seq 3000))last@demo.test"`)
-	hint("Heal SendGrid:", "curl -s -w '\\n' -X DELETE "+quoted(d.simURL+"/control/faults?account=sg"))
-	d.say("\nAddresses at demo.test decide about the mail: hardbounce@ bounces, softbounce@ is deferred\n" +
-		"first, mailboxfull@ is full, blocked@ is blocked by the receiver, blocked-sg@ only through sg, complain@\n" +
-		"is marked as spam, expire@ is never delivered. hardbounce+7@ is another one of the same kind.")
+	hint("Heal "+first+":", "curl -s -w '\\n' -X DELETE "+quoted(d.simURL+"/control/faults?account="+d.first()))
+	d.say("\nAddresses at demo.test decide about the mail: hardbounce@ bounces, softbounce@ is deferred\n"+
+		"first, mailboxfull@ is full, blocked@ is blocked by the receiver, blocked-%[1]s@ only through %[1]s,\n"+
+		"complain@ is marked as spam, expire@ is never delivered. hardbounce+7@ is another one of the same kind.", d.first())
 	hint("Log in again:", "SAFEDELIVR_DATA_DIR="+quoted(d.o.Dir)+" "+program()+" login")
 	d.say("\nCtrl-C ends it.")
 }

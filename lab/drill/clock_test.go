@@ -66,12 +66,12 @@ func wrongClocks(t *testing.T, environ []string) {
 			continue
 		}
 		s.clocksOff = true
-		s.apart, s.longer, s.prefer, s.breaks = true, 2*time.Minute, sgFirst, []string{"sg"}
+		s.apart, s.longer, s.ordered, s.breaks = true, 2*time.Minute, true, 1
 		if s.settings == nil { // a wait that ends by the clock of another process must be longer than the clock is off
 			s.settings = []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=15m"}
 		}
 		s.settings = append(s.settings, "SAFEDELIVR_TIMES_FINAL_EVENT=100h")
-		for _, a := range simulated.Names {
+		for _, a := range simulated.Usual.Names() {
 			s.settings = append(s.settings, fmt.Sprintf("SAFEDELIVR_PROVIDERS_%s_RATE=%d", strings.ToUpper(a), clockRate))
 		}
 		t.Run(s.name, func(t *testing.T) { runAlone(t, s, environ) })
@@ -340,7 +340,7 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 
 // limits returns an error if the providers got more mail than their limits allow.
 func (d *drill) limits() error {
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		calls := d.sim.CallLog(a)
 		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
 		if over := excess(calls, clockRate, clockRate); over > clockRate {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
@@ -218,7 +217,7 @@ func (d *drill) broken() {
 	d.brokenAt = time.Now()
 	d.mu.Unlock()
 	d.unansweredAtBreak = d.unanswered.Load()
-	d.say("✗ %s", d.story)
+	d.say("✗ %s", d.environment.pair.Fill(d.story))
 }
 
 // healed notes that the fault has ended.
@@ -226,12 +225,19 @@ func (d *drill) healed() {
 	d.mu.Lock()
 	d.healedAt = time.Now()
 	d.before = map[string]int64{}
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		d.before[a] = d.taken(a)
 	}
 	d.mu.Unlock()
 	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
 }
+
+// names returns the names of the providers.
+func (d *drill) names() []string { return d.environment.pair.Names() }
+
+// first returns the name of the provider that breaks, and second that of the other.
+func (d *drill) first() string  { return d.environment.pair[0].Name }
+func (d *drill) second() string { return d.environment.pair[1].Name }
 
 // taken returns how many mails a provider has accepted; all of them for "".
 func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }

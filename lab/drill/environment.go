@@ -27,14 +27,19 @@ type setup struct {
 	program   string
 	log       *slog.Logger
 	addresses *addresses // of all its drills
+	pair      simulated.Pair
 }
 
 func newSetup(o Options) setup {
+	if o.Providers[0].Name == "" {
+		o.Providers = simulated.Usual
+	}
 	return setup{
 		cfg:       o.Config,
 		program:   o.Program,
 		log:       o.Log,
 		addresses: &addresses{given: map[string]bool{}},
+		pair:      o.Providers,
 	}
 }
 
@@ -125,7 +130,7 @@ func (e *environment) withBroker(ctx context.Context, f func(models.Broker) erro
 		return err
 	}
 	cfg.Providers = map[string]config.Provider{}
-	for _, name := range simulated.Names {
+	for _, name := range e.pair.Names() {
 		cfg.Providers[name] = config.Provider{}
 	}
 	b, err := app.OpenBroker(ctx, &cfg, e.log)
@@ -141,7 +146,7 @@ func (e *environment) withRabbit(ctx context.Context, f func(*rabbit.Broker) err
 	if err != nil {
 		return err
 	}
-	c.Prefix, c.Providers = e.name, simulated.Names
+	c.Prefix, c.Providers = e.name, e.pair.Names()
 	b, err := rabbit.Open(ctx, c)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 )
 
 // The processes of a drill reach the servers over TLS as the configuration says. Scenarios that put a proxy before a
@@ -24,7 +25,7 @@ func TestDrillOverTLS(t *testing.T) {
 		"SAFEDELIVR_AMQP_TLS_KEY=key",
 	})
 	require.NoError(t, err)
-	s := newSetup(Options{Config: cfg, Log: slog.New(slog.DiscardHandler)})
+	s := newSetup(Options{Config: cfg, Providers: simulated.Usual, Log: slog.New(slog.DiscardHandler)})
 	got, err := (&environment{setup: &s, name: "rehearse_x"}).config()
 	require.NoError(t, err)
 	cfg.Cassandra.Keyspace, cfg.AMQP.Prefix = "rehearse_x", "rehearse_x"

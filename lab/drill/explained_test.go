@@ -48,7 +48,7 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 	}
 	switch models.Reason(l.EndedBy) { // nothing else ends attempts
 	case models.NoProviderLeft:
-		return len(ended) == len(simulated.Names)
+		return len(ended) == len(simulated.Usual)
 	case models.RetriesUsedUp:
 		return attempts > defaultRetries
 	}
@@ -65,7 +65,7 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 func TestFailureNeedsAFault(t *testing.T) {
 	d := &drill{scenario: &scenario{}, sim: simulator.New(simulator.Options{})}
 	defer d.sim.Close()
-	for _, a := range simulated.Names {
+	for _, a := range simulated.Usual.Names() {
 		require.NoError(t, d.sim.AddAccount(simulator.Account{Name: a, Kind: simulator.SendGrid, Key: "k"}))
 	}
 	blocked := func(provider string) simulator.Copy { return simulator.Copy{Account: provider, Outcome: "blocked"} }

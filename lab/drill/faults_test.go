@@ -17,7 +17,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
@@ -207,7 +206,7 @@ const faultPause = 200 * time.Millisecond
 func everyFault(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, f := range providerFaults() {
-		f.Account, f.Times = simulated.Names[d.rnd.IntN(2)], 3
+		f.Account, f.Times = d.names()[d.rnd.IntN(2)], 3
 		if err := d.faults(ctx, f); err != nil {
 			return err
 		}
@@ -226,7 +225,7 @@ func mixedFaults(ctx context.Context, d *drill) error {
 			f := list[d.rnd.IntN(len(list))]
 			f.Times, f.Share = 3+d.rnd.IntN(5), 0.2+0.6*d.rnd.Float64()
 			if d.rnd.IntN(3) > 0 {
-				f.Account = simulated.Names[d.rnd.IntN(2)]
+				f.Account = d.names()[d.rnd.IntN(2)]
 			}
 			some = append(some, f)
 		}
@@ -299,12 +298,12 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		d.sim.SetWebhookURL(a, "http://"+closed+"/webhooks/"+a)
 	}
 	failed := d.sim.Stats("").PostsByStatus[0]
 	err = d.until(ctx, "posts are not received", func() bool { return d.sim.Stats("").PostsByStatus[0] >= failed+20 })
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		d.sim.SetWebhookURL(a, "http://"+d.addr+"/webhooks/"+a)
 	}
 	d.sim.ClearAll("")

@@ -11,7 +11,6 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/attack"
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -23,12 +22,12 @@ const faultMet = 3
 // operators get a notice.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		f.Account = d.breaks[0]
+		f.Account = d.first()
 		id := d.sim.Inject(f)
 		d.broken()
-		other := d.taken("mg")
+		other := d.taken(d.second())
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
-			return d.taken("mg") >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
+			return d.taken(d.second()) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
 			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
@@ -41,12 +40,12 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 
 // bothDown breaks all providers until each has refused a number of calls.
 func bothDown(ctx context.Context, d *drill) error {
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	}
 	d.broken()
 	err := d.until(ctx, "both providers have refused calls", func() bool {
-		return d.sim.Stats("sg").Refused >= 10 && d.sim.Stats("mg").Refused >= 10
+		return d.sim.Stats(d.first()).Refused >= 10 && d.sim.Stats(d.second()).Refused >= 10
 	})
 	d.sim.ClearAll("")
 	d.healed()
@@ -197,7 +196,7 @@ func (b *scheduledMail) logs() (batch, own []string) {
 }
 
 // scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
-// and breaks SendGrid over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave
+// and breaks the first provider over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave
 // before its time.
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
@@ -206,7 +205,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	id := d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	id := d.sim.Inject(simulator.Fault{Account: d.first(), Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	d.broken()
 	for i, to := range map[int]time.Time{1: later, 3: at} {
 		if err := d.move(ctx, &due[i], to); err != nil {

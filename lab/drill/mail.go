@@ -144,8 +144,16 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Text:      "Nothing to do.",
 		To:        to,
 		Tags:      []string{drillTag},
-		Providers: d.prefer,
+		Providers: d.order(),
 	}
+}
+
+// order returns the providers of batches in order; nil is any.
+func (d *drill) order() []string {
+	if d.ordered {
+		return d.names()
+	}
+	return nil
 }
 
 // withLink gives mail a link to unsubscribe.
@@ -180,7 +188,7 @@ func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) erro
 // normal waits until every provider that was broken accepts mail again and new mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
 	err := d.until(ctx, "all is normal again", func() bool {
-		for _, a := range d.breaks {
+		for _, a := range d.names()[:d.breaks] {
 			if d.taken(a) <= d.before[a] {
 				return false
 			}
@@ -248,8 +256,9 @@ func (d *drill) timeline(ctx context.Context, log string) ([]client.Moment, erro
 func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 	for _, b := range d.all() {
 		for i := 0; i < b.n; i += 10 {
-			for provider, body := range forgedBounces(b.id.Log(i%models.MaxChunkRecipients+1), i) {
-				ok, err := d.postForged(ctx, provider, body)
+			for _, p := range d.environment.pair {
+				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
+				ok, err := d.postForged(ctx, p.Name, bounce)
 				switch {
 				case err != nil:
 					return refused, taken, err
@@ -262,19 +271,6 @@ func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 		}
 	}
 	return refused, taken, nil
-}
-
-// forgedBounces returns a bounce of a mail as each provider writes it.
-func forgedBounces(log models.ID, n int) map[string]string {
-	now := time.Now().Unix()
-	return map[string]string{
-		"mg": fmt.Sprintf(`{"signature":{"timestamp":"%d","token":"%050d","signature":%q},`+
-			`"event-data":{"event":"failed","severity":"permanent","reason":"bounce","id":"forged%d","timestamp":%d.5,`+
-			`"recipient":"x@rehearse.test","user-variables":{"sd_log":%q,"sd_attempt":"1"},`+
-			`"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`, now, n, strings.Repeat("0", 64), n, now, log),
-		"sg": fmt.Sprintf(`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":%d,`+
-			`"sg_event_id":"forged%d","sd_log":%q,"sd_attempt":"1"}]`, now, n, log),
-	}
 }
 
 // postForged reports whether a forged post was not refused.

@@ -11,7 +11,7 @@ import (
 
 // fewCalls lets providers take so few calls at once that messages wait in the queues. No purge reaches the messages
 // that consumers hold, which are as many as they work on.
-var fewCalls = []string{"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2"}
+const fewCalls = 2
 
 // brokerPurged empties all queues, three times, while mail waits in them. The in-process broker is emptied by the end
 // of its process.

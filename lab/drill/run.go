@@ -18,12 +18,15 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 )
 
 // Options set up a run.
 type Options struct {
 	// Config names the broker and the store. Nothing else of it is used.
 	Config config.Config
+	// Providers are simulated. Those of the scenarios that break one break the first. The default is simulated.Usual.
+	Providers simulated.Pair
 	// Program is the executable whose command "rehearsed" serves and whose command "check" recounts. The default is this
 	// program.
 	Program string
@@ -79,8 +82,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	r := newRun(o)
-	r.progress("", "%d scenarios on %s and %s, %d at a time, seed %d",
-		len(todo), r.setup.store(), r.setup.broker(), r.o.Parallel, r.o.Seed)
+	r.progress("", "%d scenarios on %s and %s with %s, %d at a time, seed %d",
+		len(todo), r.setup.store(), r.setup.broker(), r.setup.pair.Fill("<first> and <second>"), r.o.Parallel, r.o.Seed)
 	results, left := r.all(ctx, todo)
 	if ctx.Err() != nil {
 		return Report{}, errors.Join(ctx.Err(), left)
@@ -199,13 +202,13 @@ type ListedScenario struct {
 	NA    string `json:"not_applicable,omitempty"` // why it is not possible here
 }
 
-// List returns the scenarios and which of them are possible on the set-up of a configuration.
-func List(cfg config.Config) Listing {
-	set := newSetup(Options{Config: cfg})
+// List returns the scenarios and which of them are possible on the set-up of some options.
+func List(o Options) Listing {
+	set := newSetup(o)
 	out := Listing{Store: set.store(), Broker: set.broker()}
 	for i := range scenarios {
 		s := &scenarios[i]
-		out.Scenarios = append(out.Scenarios, ListedScenario{Name: s.name, Story: s.story, NA: s.impossible(&set)})
+		out.Scenarios = append(out.Scenarios, ListedScenario{Name: s.name, Story: set.pair.Fill(s.story), NA: s.impossible(&set)})
 	}
 	return out
 }

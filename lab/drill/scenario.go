@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
@@ -17,11 +16,12 @@ type scenario struct {
 	name, story string
 
 	needs    need          // what it is not possible without
-	prefer   []string      // the providers of its batches in order; nil is any
-	breaks   []string      // the providers that it breaks
+	ordered  bool          // its batches go through the first provider as long as that works
+	breaks   int           // how many providers it breaks, beginning with the first
 	events   bool          // only events are disturbed
 	holds    doubts        // what may hide the outcome of some mail; 0: nothing may be held in the end
 	apart    bool          // roles run in processes of their own, if the backends allow it
+	atOnce   int           // calls at once of a provider; 0: so many that it is never busy
 	settings []string      // of the servers
 	longer   time.Duration // how much longer than others it may take
 	scale    float64       // simulated seconds per second; 0 is timeScale
@@ -83,17 +83,14 @@ func loopback(host string) bool {
 // timeScale is how much faster than real providers the simulated ones repeat posts, defer and flush.
 const timeScale = 120
 
-// sgFirst sends all mail through SendGrid as long as that works.
-var sgFirst = []string{"sg", "mg"}
-
-// sendGridFault returns a scenario in which SendGrid has a fault.
-func sendGridFault(name, story string, f simulator.Fault) scenario {
+// faultOfFirst returns a scenario in which the first provider has a fault.
+func faultOfFirst(name, story string, f simulator.Fault) scenario {
 	return scenario{
-		name:   name,
-		story:  story,
-		prefer: sgFirst,
-		breaks: []string{"sg"},
-		inject: providerFault(f),
+		name:    name,
+		story:   story,
+		ordered: true,
+		breaks:  1,
+		inject:  providerFault(f),
 	}
 }
 
@@ -105,25 +102,25 @@ func (s scenario) holding(holds doubts, settings ...string) scenario {
 
 // scenarios are those that users can run.
 var scenarios = []scenario{
-	sendGridFault("provider-down", "SendGrid answers 503 to everything",
+	faultOfFirst("provider-down", "<first> answers 503 to everything",
 		simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable}),
-	sendGridFault("hanging", "SendGrid reads requests and never answers; it sends none of them",
+	faultOfFirst("hanging", "<first> reads requests and never answers; it sends none of them",
 		simulator.Fault{Mode: simulator.ModeHang}).holding(answersWithheld),
-	sendGridFault("hang-after-body", "SendGrid sends the mail and never answers",
+	faultOfFirst("hang-after-body", "<first> sends the mail and never answers",
 		simulator.Fault{Mode: simulator.ModeHangAfterBody}),
-	sendGridFault("close-after-accepting", "SendGrid sends the mail and closes the connection without an answer",
+	faultOfFirst("close-after-accepting", "<first> sends the mail and closes the connection without an answer",
 		simulator.Fault{Mode: simulator.ModeAcceptThenClose}),
-	sendGridFault("429-storm", "SendGrid answers 429 to everything and names a time to come back",
+	faultOfFirst("429-storm", "<first> answers 429 to everything and names a time to come back",
 		simulator.Fault{Mode: simulator.ModeRate, RetryAfter: 2 * time.Second}),
-	sendGridFault("black-hole", "SendGrid accepts everything, sends nothing and reports nothing",
+	faultOfFirst("black-hole", "<first> accepts everything, sends nothing and reports nothing",
 		simulator.Fault{Mode: simulator.ModeSuspend}).
 		holding(eventsWithheld, "SAFEDELIVR_TIMES_SILENCE=3s", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"),
-	sendGridFault("key-revoked", "SendGrid no longer knows the API key",
+	faultOfFirst("key-revoked", "<first> no longer knows the API key",
 		simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusUnauthorized}),
 	{
 		name:   "both-down",
-		story:  "SendGrid and Mailgun answer 503 to everything",
-		breaks: simulated.Names,
+		story:  "<first> and <second> answer 503 to everything",
+		breaks: 2,
 		inject: bothDown,
 	},
 	{
@@ -142,11 +139,11 @@ var scenarios = []scenario{
 		inject: workerFrozen,
 	},
 	{
-		name:     "broker-purged",
-		story:    "all queues lose all messages (in-process broker: the process is killed and started again)",
-		holds:    callsCutOff,
-		settings: fewCalls,
-		inject:   brokerPurged,
+		name:   "broker-purged",
+		story:  "all queues lose all messages (in-process broker: the process is killed and started again)",
+		holds:  callsCutOff,
+		atOnce: fewCalls,
+		inject: brokerPurged,
 	},
 	{
 		name:   "broker-gone",
@@ -174,11 +171,11 @@ var scenarios = []scenario{
 	},
 	{
 		name: "scheduled-through-outage",
-		story: "SendGrid answers 503 to everything when scheduled mail is due, also at times of recipients, " +
+		story: "<first> answers 503 to everything when scheduled mail is due, also at times of recipients, " +
 			"and some of it is moved",
-		prefer: sgFirst,
-		breaks: []string{"sg"},
-		inject: scheduledThroughOutage,
+		ordered: true,
+		breaks:  1,
+		inject:  scheduledThroughOutage,
 	},
 	{
 		name:   "messages-changed",

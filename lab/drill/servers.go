@@ -38,7 +38,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 		Seed:         d.rnd.Uint64(),
 	})
 	d.victim = &victim{providers: d.sim}
-	for _, a := range simulated.Accounts("http://" + d.addr + "/webhooks/") {
+	for _, a := range d.environment.pair.Accounts("http://" + d.addr + "/webhooks/") {
 		if err := d.sim.AddAccount(a); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -68,8 +68,8 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_TIMES_HOLD=2s",
 		"SAFEDELIVR_TIMES_FINAL_EVENT=60s",
 	}
-	out = append(out, simulated.Settings(d.simURL,
-		"CONCURRENCY=64", // a provider that works is never busy
+	out = append(out, d.environment.pair.Settings(d.simURL,
+		"CONCURRENCY="+strconv.Itoa(cmp.Or(d.atOnce, 64)),
 		"CHUNK_LIMIT="+strconv.Itoa(callSize),
 		"TIMEOUT="+callTimeout.String())...)
 	return append(out, d.settings...)
@@ -108,7 +108,7 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 // victimEnv returns the settings of the worker that is killed or frozen: its calls have paths of their own.
 func (d *drill) victimEnv() []string {
 	out := slices.Clone(d.env)
-	for _, a := range simulated.Names {
+	for _, a := range d.names() {
 		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+victimPath+"/"+a)
 	}
 	return out

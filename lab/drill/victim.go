@@ -18,7 +18,7 @@ import (
 // victim stands between the worker that is killed or frozen and the providers. It knows whether that worker has calls
 // in flight. The calls of other workers pass through it, too.
 type victim struct {
-	providers http.Handler
+	providers *simulator.Simulator
 	open      atomic.Int64 // the worker's calls that have arrived whole and have no answer yet
 	cut       atomic.Int64 // its calls that ended without an answer
 }
@@ -34,7 +34,7 @@ func (v *victim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.URL.Path = path
-	if !strings.HasSuffix(path, "/mail/send") && !strings.HasSuffix(path, "/messages") { // a look-up of events
+	if !v.providers.SendsMail(r) { // a look-up of events
 		v.providers.ServeHTTP(w, r)
 		return
 	}

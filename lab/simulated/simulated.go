@@ -1,8 +1,17 @@
-// Package simulated has the two simulated providers that the demo, the fault drill, the end-to-end tests and the
+// Package simulated has the simulated providers that the demo, the fault drill, the end-to-end tests and the
 // benchmarks send through, and the settings of Safedelivr that belong to them.
 package simulated
 
-import "github.com/safedelivr/safedelivr/lab/simulator"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/providers"
+)
 
 // RecipientKey is the metadata that names a recipient in what the adapters send.
 const RecipientKey = "sd_log"
@@ -21,55 +30,122 @@ const (
 	APIKey     = "simulated-key"
 	MailgunKey = "simulated-signing-key" // signs Mailgun's webhooks
 	Domain     = "mail.demo.test"
+
+	secret  = "hook:simulated-secret"                  // comes with webhooks that are not signed
+	svixKey = "whsec_c2ltdWxhdGVkLXNpZ25pbmcta2V5LTE=" // signs Resend's
 )
 
-// Names are the names of the providers.
-var Names = []string{"sg", "mg"}
+// A kind says how simulator and Safedelivr are set up for a kind of provider, beside name, key and base URL.
+type kind struct {
+	name, signing, domain string
+	settings              []string
+	bounce                string // a webhook that reports one, with <log>, <number> and <time>
+}
 
-// Accounts returns the providers as the simulator knows them: SendGrid as sg and Mailgun as mg. Webhooks go to the
-// address hooks followed by the name; they go nowhere if it is empty.
-func Accounts(hooks string) []simulator.Account {
-	url := func(name string) string {
-		if hooks == "" {
-			return ""
+var kinds = []kind{
+	{simulator.SendGrid, SendGridKey, "", []string{"WEBHOOK_KEY=" + SendGridPublicKey},
+		`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":<time>,` +
+			`"sg_event_id":"forged<number>","sd_log":"<log>","sd_attempt":"1"}]`},
+	{simulator.Mailgun, MailgunKey, Domain, []string{"WEBHOOK_KEY=" + MailgunKey, "DOMAIN=" + Domain},
+		`{"signature":{"timestamp":"<time>","token":"` + strings.Repeat("0", 40) + `<number>","signature":"` +
+			strings.Repeat("0", 64) + `"},"event-data":{"event":"failed","severity":"permanent","reason":"bounce",` +
+			`"id":"forged<number>","timestamp":<time>.5,"recipient":"x@rehearse.test","user-variables":{"sd_log":"<log>",` +
+			`"sd_attempt":"1"},"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`},
+	{simulator.Postmark, secret, "", []string{"WEBHOOK_KEY=" + secret},
+		`{"RecordType":"Bounce","ID":<number>,"Type":"HardBounce","Email":"x@rehearse.test",` +
+			`"BouncedAt":"2026-01-01T00:00:00Z","Metadata":{"sd_log":"<log>","sd_attempt":"1"}}`},
+	{simulator.Resend, svixKey, "", []string{"WEBHOOK_KEY=" + svixKey},
+		`{"type":"email.bounced","created_at":"2026-01-01T00:00:00Z","data":{"email_id":"forged<number>",` +
+			`"to":["x@rehearse.test"],"tags":{"sd_log":"<log>","sd_attempt":"1"},"bounce":{"type":"Permanent"}}}`},
+}
+
+// Kinds returns the kinds of provider that can be simulated.
+func Kinds() []string {
+	var names []string
+	for i := range kinds {
+		names = append(names, kinds[i].name)
+	}
+	return names
+}
+
+// A Provider is a simulated provider. Its name is the usual one of its kind.
+type Provider struct {
+	simulator.Account
+	Title    string   // of the kind, for people
+	settings []string // without the name of the provider
+	bounce   string
+}
+
+// A Pair is two providers of different kinds. The first is the one that breaks.
+type Pair [2]Provider
+
+// Usual is SendGrid as sg and Mailgun as mg.
+var Usual = Pair{newProvider(&kinds[0]), newProvider(&kinds[1])}
+
+// NewPair returns the providers of two kinds, or of the usual ones if none is named.
+func NewPair(names ...string) (p Pair, err error) {
+	if len(names) == 0 {
+		return Usual, nil
+	}
+	if len(names) != len(p) || names[0] == names[1] {
+		return p, fmt.Errorf("want two different kinds of %s", strings.Join(Kinds(), ", "))
+	}
+	for n, name := range names {
+		i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+		if i < 0 {
+			return p, fmt.Errorf("%q cannot be simulated: want two of %s", name, strings.Join(Kinds(), ", "))
 		}
-		return hooks + name
+		p[n] = newProvider(&kinds[i])
 	}
-	return []simulator.Account{
-		{
-			Name:       "sg",
-			Kind:       simulator.SendGrid,
-			Key:        APIKey,
-			SigningKey: SendGridKey,
-			WebhookURL: url("sg"),
-		},
-		{
-			Name:       "mg",
-			Kind:       simulator.Mailgun,
-			Key:        APIKey,
-			Domain:     Domain,
-			SigningKey: MailgunKey,
-			WebhookURL: url("mg"),
-		},
+	return p, nil
+}
+
+func newProvider(k *kind) Provider {
+	about, _ := providers.Find(k.name) // each kind that is simulated is one of providers
+	return Provider{
+		Account: simulator.Account{Name: about.Short, Kind: k.name, Key: APIKey, Domain: k.domain,
+			SigningKey: k.signing},
+		Title:    about.Title,
+		settings: append([]string{"KIND=" + k.name, "API_KEY=" + APIKey}, k.settings...),
+		bounce:   k.bounce,
 	}
+}
+
+// Bounce returns a webhook, without a signature, that reports a bounce of a log. Its number makes it differ from others.
+func (p *Provider) Bounce(log string, number int, at time.Time) string {
+	return strings.NewReplacer("<log>", log, "<number>", fmt.Sprintf("%010d", number),
+		"<time>", strconv.FormatInt(at.Unix(), 10)).Replace(p.bounce)
+}
+
+// Names returns the names of the providers.
+func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }
+
+// Accounts returns the providers as the simulator knows them. Webhooks go to the address hooks followed by the name;
+// they go nowhere if it is empty.
+func (p Pair) Accounts(hooks string) []simulator.Account {
+	var out []simulator.Account
+	for _, one := range p {
+		if hooks != "" {
+			one.WebhookURL = hooks + one.Name
+		}
+		out = append(out, one.Account)
+	}
+	return out
 }
 
 // Settings returns the environment of a Safedelivr that sends through the simulator at url. Each of more, such as
 // TIMEOUT=2s, is set for both providers.
-func Settings(url string, more ...string) []string {
-	out := []string{
-		"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid",
-		"SAFEDELIVR_PROVIDERS_SG_API_KEY=" + APIKey,
-		"SAFEDELIVR_PROVIDERS_SG_BASE_URL=" + url + "/sg",
-		"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=" + SendGridPublicKey,
-		"SAFEDELIVR_PROVIDERS_MG_KIND=mailgun",
-		"SAFEDELIVR_PROVIDERS_MG_API_KEY=" + APIKey,
-		"SAFEDELIVR_PROVIDERS_MG_BASE_URL=" + url + "/mg",
-		"SAFEDELIVR_PROVIDERS_MG_DOMAIN=" + Domain,
-		"SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=" + MailgunKey,
-	}
-	for _, m := range more {
-		out = append(out, "SAFEDELIVR_PROVIDERS_SG_"+m, "SAFEDELIVR_PROVIDERS_MG_"+m)
+func (p Pair) Settings(url string, more ...string) []string {
+	var out []string
+	for _, one := range p {
+		for _, s := range slices.Concat(one.settings, []string{"BASE_URL=" + url + "/" + one.Name}, more) {
+			out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(one.Name)+"_"+s)
+		}
 	}
 	return out
+}
+
+// Fill replaces <first> and <second> in a text by the titles of the providers.
+func (p Pair) Fill(text string) string {
+	return strings.NewReplacer("<first>", p[0].Title, "<second>", p[1].Title).Replace(text)
 }

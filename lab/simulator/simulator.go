@@ -162,9 +162,7 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, errClosed.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	// Empty elements are ignored: mailgun-go makes // of a base URL that ends with a
-	// slash.
-	path := strings.FieldsFunc(r.URL.Path, func(c rune) bool { return c == '/' })
+	path := elements(r)
 	if len(path) == 0 {
 		fmt.Fprint(w, "safedelivr simulator, accounts:")
 		for _, a := range s.accountList() {
@@ -190,6 +188,22 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.provider.Write(w, a.provider.Serve(r, route))
 	}
+}
+
+// elements returns the elements of a path. Empty ones are ignored: mailgun-go makes // of a base URL that ends with a
+// slash.
+func elements(r *http.Request) []string {
+	return strings.FieldsFunc(r.URL.Path, func(c rune) bool { return c == '/' })
+}
+
+// SendsMail reports whether a request is a call of an account that sends mail.
+func (s *Simulator) SendsMail(r *http.Request) bool {
+	path := elements(r)
+	if len(path) == 0 || s.account(path[0]) == nil {
+		return false
+	}
+	route, _ := s.account(path[0]).provider.Find(r, path[1:])
+	return route != nil && route.Send != nil
 }
 
 func (s *Simulator) account(name string) *account {
