@@ -14,7 +14,8 @@ import (
 )
 
 // Send implements models.Adapter with a transaction for each recipient, one after the other on one connection, or with
-// one transaction for a mail to all. It ends with ctx or after the provider's time-out.
+// one transaction for a mail to all. It ends with ctx or after the provider's time-out. No transaction begins in the
+// second half of that time, which is for its reply.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
@@ -27,15 +28,17 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 		return []models.Part{{Class: models.Unavailable, Recipients: c.Numbers(), Reason: models.NotComposed,
 			Text: "the mail was not ready in time"}}
 	}
-	end := time.Now().Add(p.timeout)
+	began := time.Now()
+	end := began.Add(p.timeout)
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	if by, ok := ctx.Deadline(); ok {
 		end = models.EarlierOf(end, by)
 	}
+	last := began.Add(end.Sub(began) / 2)
 	var parts []models.Part
 	for i := range mails {
-		if i > 0 && (ctx.Err() != nil || models.Passed(end)) {
+		if i > 0 && (ctx.Err() != nil || models.Passed(last)) {
 			return append(parts, rest(mails[i:], models.Part{Class: models.RejectedHereClass, Fewer: i,
 				Text: "the time of the call was over before this mail"})...)
 		}
