@@ -85,6 +85,13 @@ func simulate(ctx context.Context, c *cli, listen string, specs []string, o simu
 	fmt.Fprintf(c.out, "simulator on http://%s\n", l.Addr())
 	for _, a := range sim.Accounts() {
 		line := fmt.Sprintf("  %s (%s): base_url http://%s/%s", a.Name, a.Kind, l.Addr(), a.Name)
+		if a.Kind == simulator.SMTP || a.Kind == simulator.LMTP {
+			at, err := simulated.ServeSMTP(ctx, sim, a.Name)
+			if err != nil {
+				return err
+			}
+			line = fmt.Sprintf("  %s (%s): host %s port %d", a.Name, a.Kind, at.IP, at.Port)
+		}
 		if key := sim.PublicKey(a.Name); key != "" {
 			line += " webhook_key " + key
 		}

@@ -201,10 +201,8 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 
 		WebhookTimeout: 5 * time.Minute, // Mailgun repeats no post of a delivery: none is lost if the machine pauses
 	})
-	for _, a := range d.o.Providers.Accounts("") {
-		if err := d.sim.AddAccount(a); err != nil {
-			return nil, err
-		}
+	if err := d.o.Providers.Open(ctx, d.sim, ""); err != nil {
+		return nil, err
 	}
 	done := make(chan struct{})
 	go func() {
@@ -263,8 +261,8 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	base := "http://" + d.app.Addr()
-	for _, name := range d.o.Providers.Names() {
-		d.sim.SetWebhookURL(name, base+"/webhooks/"+name)
+	for _, a := range d.o.Providers.Accounts(base + "/webhooks/") {
+		d.sim.SetWebhookURL(a.Name, a.WebhookURL)
 	}
 	if err := d.addUser(ctx); err != nil {
 		d.app.Close()

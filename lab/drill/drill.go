@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
@@ -37,6 +38,7 @@ type drill struct {
 	say         func(format string, args ...any)
 
 	sim     *simulator.Simulator
+	pair    simulated.Pair
 	simURL  string
 	addr    string // of API and webhooks
 	env     []string
@@ -81,8 +83,12 @@ type drill struct {
 func newDrill(env *environment, s *scenario, o Options) *drill {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.name))
+	its := *s
+	if its.breaks == 1 && env.pair[0].Silent() {
+		its.holds |= answersWithheld // nothing else says whether the mail was accepted
+	}
 	return &drill{
-		scenario:    s,
+		scenario:    &its,
 		environment: env,
 		recipients:  o.Recipients,
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
@@ -217,7 +223,7 @@ func (d *drill) broken() {
 	d.brokenAt = time.Now()
 	d.mu.Unlock()
 	d.unansweredAtBreak = d.unanswered.Load()
-	d.say("✗ %s", d.environment.pair.Fill(d.story))
+	d.say("✗ %s", d.pair.Fill(d.story))
 }
 
 // healed notes that the fault has ended.
@@ -233,11 +239,16 @@ func (d *drill) healed() {
 }
 
 // names returns the names of the providers.
-func (d *drill) names() []string { return d.environment.pair.Names() }
+func (d *drill) names() []string { return d.pair.Names() }
+
+// silent reports whether a provider reports nothing of what it has accepted.
+func (d *drill) silent(name string) bool {
+	return d.pair[0].Silent() && d.first() == name || d.pair[1].Silent() && d.second() == name
+}
 
 // first returns the name of the provider that breaks, and second that of the other.
-func (d *drill) first() string  { return d.environment.pair[0].Name }
-func (d *drill) second() string { return d.environment.pair[1].Name }
+func (d *drill) first() string  { return d.pair[0].Name }
+func (d *drill) second() string { return d.pair[1].Name }
 
 // taken returns how many mails a provider has accepted; all of them for "".
 func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }

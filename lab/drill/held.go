@@ -113,7 +113,7 @@ func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && killed && answer == nil:
-	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer)):
+	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || answer != nil && answer.TookMS > asleep):
 	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false

@@ -256,7 +256,7 @@ func (d *drill) timeline(ctx context.Context, log string) ([]client.Moment, erro
 func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 	for _, b := range d.all() {
 		for i := 0; i < b.n; i += 10 {
-			for _, p := range d.environment.pair {
+			for _, p := range d.pair {
 				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
 				ok, err := d.postForged(ctx, p.Name, bounce)
 				switch {

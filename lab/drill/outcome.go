@@ -106,7 +106,10 @@ func (o *outcome) String() string {
 // outcomeOf returns the outcome of the copies of a mail.
 func (d *drill) outcomeOf(log string) (o outcome) {
 	for _, c := range d.copiesOf(log) {
-		o.add(c)
+		final := o.final
+		if o.add(c); d.silent(c.Account) {
+			o.final = final // only the answer says it
+		}
 	}
 	return o
 }

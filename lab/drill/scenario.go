@@ -19,6 +19,7 @@ type scenario struct {
 	ordered  bool          // its batches go through the first provider as long as that works
 	breaks   int           // how many providers it breaks, beginning with the first
 	events   bool          // only events are disturbed
+	reports  bool          // the providers have to report events
 	holds    doubts        // what may hide the outcome of some mail; 0: nothing may be held in the end
 	apart    bool          // roles run in processes of their own, if the backends allow it
 	atOnce   int           // calls at once of a provider; 0: so many that it is never busy
@@ -65,6 +66,10 @@ func (s *scenario) impossible(set *setup) string {
 		return "connections to Cassandra go through a proxy, which the driver avoids unless the node is on this machine"
 	case s.needs == needsStore && set.cfg.Cassandra.TLSCA != "":
 		return "connections to Cassandra go through a proxy, whose name TLS would not accept"
+	case s.reports && (set.pair[0].Silent() || set.pair[1].Silent()):
+		return "a server that takes mail by SMTP reports no events"
+	case s.apart && set.pair[0].Silent() && set.pair[1].Silent():
+		return "calls by SMTP are not watched"
 	case s.needs == needsSignals && !canFreeze:
 		return "processes cannot be frozen on this system"
 	}
@@ -100,6 +105,12 @@ func (s scenario) holding(holds doubts, settings ...string) scenario {
 	return s
 }
 
+// reporting returns the scenario for providers that report events.
+func (s scenario) reporting() scenario {
+	s.reports = true
+	return s
+}
+
 // scenarios are those that users can run.
 var scenarios = []scenario{
 	faultOfFirst("provider-down", "<first> answers 503 to everything",
@@ -114,7 +125,7 @@ var scenarios = []scenario{
 		simulator.Fault{Mode: simulator.ModeRate, RetryAfter: 2 * time.Second}),
 	faultOfFirst("black-hole", "<first> accepts everything, sends nothing and reports nothing",
 		simulator.Fault{Mode: simulator.ModeSuspend}).
-		holding(eventsWithheld, "SAFEDELIVR_TIMES_SILENCE=3s", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"),
+		holding(eventsWithheld, "SAFEDELIVR_TIMES_SILENCE=3s", "SAFEDELIVR_TIMES_FINAL_EVENT=20s").reporting(),
 	faultOfFirst("key-revoked", "<first> no longer knows the API key",
 		simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusUnauthorized}),
 	{
@@ -185,29 +196,33 @@ var scenarios = []scenario{
 		inject: messagesThroughKills,
 	},
 	{
-		name:   "webhooks-doubled",
-		story:  "every event is reported twice",
-		events: true,
-		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsDuplicate}, doubledEvents),
+		name:    "webhooks-doubled",
+		story:   "every event is reported twice",
+		events:  true,
+		reports: true,
+		inject:  eventFault(simulator.Fault{Mode: simulator.ModeEventsDuplicate}, doubledEvents),
 	},
 	{
-		name:   "webhooks-shuffled",
-		story:  "events come out of order",
-		events: true,
-		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsShuffle}, overtakenEvents),
+		name:    "webhooks-shuffled",
+		story:   "events come out of order",
+		events:  true,
+		reports: true,
+		inject:  eventFault(simulator.Fault{Mode: simulator.ModeEventsShuffle}, overtakenEvents),
 	},
 	{
-		name:   "webhooks-late",
-		story:  "events come five simulated hours after everything else is done",
-		events: true,
-		scale:  3600,
-		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second}, lateEvents),
+		name:    "webhooks-late",
+		story:   "events come five simulated hours after everything else is done",
+		events:  true,
+		reports: true,
+		scale:   3600,
+		inject:  eventFault(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second}, lateEvents),
 	},
 	{
-		name:   "webhooks-forged",
-		story:  "an attacker posts bounces of mail that is being sent, with wrong signatures",
-		events: true,
-		inject: forgeries,
+		name:    "webhooks-forged",
+		story:   "an attacker posts bounces of mail that is being sent, with wrong signatures",
+		events:  true,
+		reports: true,
+		inject:  forgeries,
 	},
 	{
 		name:   "hostile-user",

@@ -38,10 +38,9 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 		Seed:         d.rnd.Uint64(),
 	})
 	d.victim = &victim{providers: d.sim}
-	for _, a := range d.environment.pair.Accounts("http://" + d.addr + "/webhooks/") {
-		if err := d.sim.AddAccount(a); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
+	d.pair = d.environment.pair
+	if err := d.pair.Open(ctx, d.sim, "http://"+d.addr+"/webhooks/"); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	d.simURL = "http://" + l.Addr().String()
 	d.env = d.environment.environ(d.serverSettings()...)
@@ -68,7 +67,7 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_TIMES_HOLD=2s",
 		"SAFEDELIVR_TIMES_FINAL_EVENT=60s",
 	}
-	out = append(out, d.environment.pair.Settings(d.simURL,
+	out = append(out, d.pair.Settings(d.simURL,
 		"CONCURRENCY="+strconv.Itoa(cmp.Or(d.atOnce, 64)),
 		"CHUNK_LIMIT="+strconv.Itoa(callSize),
 		"TIMEOUT="+callTimeout.String())...)

@@ -119,6 +119,9 @@ func (d *drill) freezeDuringCalls(ctx context.Context, then func()) error {
 	return d.recordedLate(ctx, frozen)
 }
 
+// asleep is how long a frozen worker sleeps, in milliseconds.
+var asleep = float64((3 * startBy).Milliseconds())
+
 // recordedLate waits until the worker has recorded an answer that it read only after it was woken.
 func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 	// Logs whose calls may have been in flight then: a provider that is busy stores the mail of a call a while after it
@@ -132,7 +135,6 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 			inFlight = append(inFlight, id)
 		}
 	})
-	asleep := float64((3 * startBy).Milliseconds())
 	what := fmt.Sprintf("a call that the worker slept through is recorded, of one of %d recipients", len(inFlight))
 	return poll(ctx, d.bound(patience), what, func() (bool, error) {
 		for _, log := range inFlight {

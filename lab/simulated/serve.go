@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // Serve serves h until ctx ends. It then calls before and waits a few seconds for requests that are running.
@@ -25,4 +27,15 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, before func()) e
 	}
 	<-failed
 	return nil
+}
+
+// ServeSMTP serves an account that takes mail by SMTP or LMTP on a free port of this machine, until the simulator is
+// closed.
+func ServeSMTP(ctx context.Context, s *simulator.Simulator, account string) (*net.TCPAddr, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = s.ServeSMTP(l, account) }() // calls fail without it
+	return l.Addr().(*net.TCPAddr), nil         //nolint:forcetypeassert // of a TCP listener
 }

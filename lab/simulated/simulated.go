@@ -3,6 +3,7 @@
 package simulated
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -57,7 +58,11 @@ var kinds = []kind{
 	{simulator.Resend, svixKey, "", []string{"WEBHOOK_KEY=" + svixKey},
 		`{"type":"email.bounced","created_at":"2026-01-01T00:00:00Z","data":{"email_id":"forged<number>",` +
 			`"to":["x@rehearse.test"],"tags":{"sd_log":"<log>","sd_attempt":"1"},"bounce":{"type":"Permanent"}}}`},
+	{simulator.SMTP, "", "", smtpSettings, ""},
+	{simulator.LMTP, "", "", smtpSettings, ""},
 }
+
+var smtpSettings = []string{"HOST=127.0.0.1", "TLS=none", "USER=simulated", "PASSWORD=" + APIKey}
 
 // Kinds returns the kinds of provider that can be simulated.
 func Kinds() []string {
@@ -74,6 +79,7 @@ type Provider struct {
 	Title    string   // of the kind, for people
 	settings []string // without the name of the provider
 	bounce   string
+	server   bool // it takes mail by SMTP or LMTP, and reports nothing
 }
 
 // A Pair is two providers of different kinds. The first is the one that breaks.
@@ -106,7 +112,8 @@ func newProvider(k *kind) Provider {
 		Account: simulator.Account{Name: about.Short, Kind: k.name, Key: APIKey, Domain: k.domain,
 			SigningKey: k.signing},
 		Title:    about.Title,
-		settings: append([]string{"KIND=" + k.name, "API_KEY=" + APIKey}, k.settings...),
+		settings: append([]string{"KIND=" + k.name}, k.settings...),
+		server:   about.Server,
 		bounce:   k.bounce,
 	}
 }
@@ -117,15 +124,36 @@ func (p *Provider) Bounce(log string, number int, at time.Time) string {
 		"<time>", strconv.FormatInt(at.Unix(), 10)).Replace(p.bounce)
 }
 
+// Silent reports whether the provider reports nothing of what it has accepted: it takes mail by SMTP or LMTP.
+func (p *Provider) Silent() bool { return p.server }
+
 // Names returns the names of the providers.
 func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }
+
+// Open opens the accounts at a simulator. Those that take mail by SMTP or LMTP listen on this machine until it is closed.
+func (p *Pair) Open(ctx context.Context, s *simulator.Simulator, hooks string) error {
+	for i, a := range p.Accounts(hooks) {
+		if err := s.AddAccount(a); err != nil {
+			return err
+		}
+		if !p[i].server {
+			continue
+		}
+		at, err := ServeSMTP(ctx, s, a.Name)
+		if err != nil {
+			return err
+		}
+		p[i].settings = append(slices.Clone(p[i].settings), "PORT="+strconv.Itoa(at.Port))
+	}
+	return nil
+}
 
 // Accounts returns the providers as the simulator knows them. Webhooks go to the address hooks followed by the name;
 // they go nowhere if it is empty.
 func (p Pair) Accounts(hooks string) []simulator.Account {
 	var out []simulator.Account
 	for _, one := range p {
-		if hooks != "" {
+		if hooks != "" && !one.server {
 			one.WebhookURL = hooks + one.Name
 		}
 		out = append(out, one.Account)
@@ -138,7 +166,10 @@ func (p Pair) Accounts(hooks string) []simulator.Account {
 func (p Pair) Settings(url string, more ...string) []string {
 	var out []string
 	for _, one := range p {
-		for _, s := range slices.Concat(one.settings, []string{"BASE_URL=" + url + "/" + one.Name}, more) {
+		if !one.server {
+			one.settings = slices.Concat(one.settings, []string{"API_KEY=" + APIKey, "BASE_URL=" + url + "/" + one.Name})
+		}
+		for _, s := range slices.Concat(one.settings, more) {
 			out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(one.Name)+"_"+s)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/smtp"
 )
 
 // The providers that can be simulated.
@@ -20,6 +21,8 @@ const (
 	Mailgun  = "mailgun"
 	Postmark = "postmark"
 	Resend   = "resend"
+	SMTP     = "smtp"
+	LMTP     = "lmtp"
 )
 
 // providers holds the constructor of each kind.
@@ -28,6 +31,8 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	Mailgun:  mailgun.New,
 	Postmark: postmark.New,
 	Resend:   resend.New,
+	SMTP:     smtp.New,
+	LMTP:     smtp.New,
 }
 
 // An Account is a customer account at a simulated provider.
