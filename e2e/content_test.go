@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"mime"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers"
 )
 
 // TestRerouteChangesNothing requires that a mail that is rerouted arrives with the same header fields, subject and
@@ -64,64 +67,117 @@ func TestRerouteChangesNothing(t *testing.T) {
 // TestHundredMailsRerouted sends a hundred mails with their attachments through the API. One provider bounces each,
 // and the other one delivers it. Both had the same mail, except for what capabilities.md says.
 func TestHundredMailsRerouted(t *testing.T) {
-	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		// No mail waits for a slot so long, and no call takes so long, that the other provider gets it first.
-		r := newRig(t, b, simulator.Options{KeepContent: true}, "SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=200",
-			"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=30s")
-		r.serveHere()
-		mails := providertest.Mails()
-		ids := make([]models.ID, len(mails))
-		for i := range mails {
-			m := &mails[i]
-			batch := client.NewBatch{From: "Shop <shop@demo.test>", Subject: m.Subject, Text: m.Text, HTML: m.HTML, Tags: m.Tags,
-				Headers: map[string]string{}, Providers: []string{"sg", "mg"},
-				To: []client.Recipient{{Email: "blocked-sg@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"},
-					Headers: map[string]string{"X-Own": "№ {{order}}", "list-id": "<own.demo.test>"}}}}
-			for _, h := range m.Headers {
-				batch.Headers[h.Name] = h.Value
+	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) { rerouteMails(t, b, simulated.Usual) })
+}
+
+// TestHundredMailsBetweenAnyTwo is TestHundredMailsRerouted for each pair of kinds that can be simulated, in both
+// directions.
+func TestHundredMailsBetweenAnyTwo(t *testing.T) {
+	for _, first := range simulated.Kinds() {
+		for _, second := range simulated.Kinds() {
+			if first == second || !testkit.Full() && (first != simulator.SMTP || second != simulator.Postmark) {
+				continue
 			}
-			for k, a := range m.Attachments {
-				batch.Attachments = append(batch.Attachments, client.Attachment{Filename: a.Filename, ContentType: a.Type,
-					ContentID: a.ContentID, Content: m.Files[k]})
-			}
-			accepted, err := r.client.CreateBatch(t.Context(), batch)
-			require.NoError(t, err, m.Name)
-			ids[i] = r.id(accepted.ID)
+			t.Run(first+"/"+second, func(t *testing.T) {
+				pair, err := simulated.NewPair(first, second)
+				require.NoError(t, err)
+				rerouteMails(t, testkit.Backends()[0], pair)
+			})
 		}
-		for i, id := range ids {
-			m := &mails[i]
-			done := r.done(id)
-			require.EqualValues(t, 1, done.Counts.Delivered, m.Name)
-			require.Len(t, done.Attachments, len(m.Files), m.Name)
-			listID := "list-id"
-			if models.FindHeader(m.Headers, listID) >= 0 {
-				listID = "List-Id" // as the batch spells it
+	}
+}
+
+// rerouteMails sends a hundred mails that the first provider of a pair bounces. Where one of them cannot carry a mail,
+// the other has it alone.
+func rerouteMails(t *testing.T, b testkit.Backend, pair simulated.Pair) {
+	t.Helper()
+	first, second := pair[0].Name, pair[1].Name
+	// No mail waits for a slot so long, and no call takes so long, that the other provider gets it first.
+	prefix := "SAFEDELIVR_PROVIDERS_" + strings.ToUpper(first)
+	r := newRigOf(t, b, pair, simulator.Options{KeepContent: true}, prefix+"_CONCURRENCY=200", prefix+"_TIMEOUT=30s")
+	r.serveHere()
+	mails := providertest.Mails()
+	ids := make([]models.ID, len(mails))
+	for i := range mails {
+		m := &mails[i]
+		batch := client.NewBatch{From: "Shop <shop@demo.test>", Subject: m.Subject, Text: m.Text, HTML: m.HTML, Tags: m.Tags,
+			Headers: map[string]string{}, Providers: []string{first, second},
+			To: []client.Recipient{{Email: "blocked-" + first + "@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"},
+				Headers: map[string]string{"X-Own": "№ {{order}}", "list-id": "<own.demo.test>"}}}}
+		for _, h := range m.Headers {
+			batch.Headers[h.Name] = h.Value
+		}
+		for k, a := range m.Attachments {
+			batch.Attachments = append(batch.Attachments, client.Attachment{Filename: a.Filename, ContentType: a.Type,
+				ContentID: a.ContentID, Content: m.Files[k]})
+		}
+		accepted, err := r.client.CreateBatch(t.Context(), batch)
+		require.NoError(t, err, m.Name)
+		ids[i] = r.id(accepted.ID)
+	}
+	compared := 0
+	for i, id := range ids {
+		m := &mails[i]
+		carriers := carriersOf(t, pair, m)
+		done := r.done(id)
+		require.EqualValues(t, slices.Contains(carriers, second), done.Counts.Delivered == 1, m.Name)
+		require.Len(t, done.Attachments, len(m.Files), m.Name)
+		copies := r.sim.Copies(id.Log(1).String())
+		require.Len(t, copies, len(carriers), m.Name)
+		for k := range copies {
+			require.Contains(t, carriers, copies[k].Account)
+			copies[k] = decoded(t, &copies[k])
+			require.Equal(t, m.Text == "", copies[k].Text == "")
+			require.Len(t, copies[k].Attachments, len(m.Files), m.Name)
+			for n := range copies[k].Attachments {
+				require.Equal(t, m.Attachments[n].SHA256, copies[k].Attachments[n].SHA256, m.Name)
 			}
-			copies := r.sim.Copies(id.Log(1).String())
-			require.Len(t, copies, 2, m.Name)
+			require.Equal(t, "№ A-1 & <b>", copies[k].Headers["X-Own"], m.Name)
+			require.Equal(t, "<own.demo.test>", copies[k].Headers["List-Id"], m.Name)
+		}
+		if len(copies) == 2 {
+			compared++
 			require.NotEqual(t, copies[0].Account, copies[1].Account)
-			require.Equal(t, m.Text == "", copies[0].Text == "")
-			for k := range copies {
-				for name, value := range copies[k].Headers {
-					var err error
-					copies[k].Headers[name], err = new(mime.WordDecoder).DecodeHeader(value)
-					require.NoError(t, err)
-				}
-				require.Len(t, copies[k].Attachments, len(m.Files), m.Name)
-				for n := range copies[k].Attachments {
-					a := &copies[k].Attachments[n]
-					require.Equal(t, m.Attachments[n].SHA256, a.SHA256, m.Name)
-					if a.ContentID != "" {
-						a.Filename = "" // Mailgun has only the content id
-					}
-				}
-			}
-			require.Equal(t, "№ A-1 & <b>", copies[0].Headers["X-Own"], m.Name)
-			require.Equal(t, "<own.demo.test>", copies[0].Headers[listID], m.Name)
 			require.Equal(t, copies[0].Content, copies[1].Content, m.Name)
 			require.Equal(t, copies[0].Attachments, copies[1].Attachments, m.Name)
 		}
-	})
+	}
+	require.Greater(t, compared, len(mails)/2)
+}
+
+// carriersOf returns the names of the providers of a pair that can carry a mail.
+func carriersOf(t *testing.T, pair simulated.Pair, m *providertest.Mail) (names []string) {
+	t.Helper()
+	for i := range pair {
+		kind, ok := providers.Find(pair[i].Kind)
+		require.True(t, ok)
+		if kind.Carries.Refuses(&models.Batch{Content: m.Content, OwnHeaders: models.SameNames}) == "" {
+			names = append(names, pair[i].Name)
+		}
+	}
+	return names
+}
+
+// decoded returns a copy with decoded header fields in one spelling, and without what the kinds of provider declare to
+// differ: the names of inline files, and the kind and the last one of the line breaks.
+func decoded(t *testing.T, c *simulator.Copy) simulator.Copy {
+	t.Helper()
+	out, headers := *c, map[string]string{}
+	for name, value := range c.Headers {
+		text, err := new(mime.WordDecoder).DecodeHeader(value)
+		require.NoError(t, err)
+		headers[http.CanonicalHeaderKey(name)] = text
+	}
+	for _, text := range []*string{&out.Text, &out.HTML} {
+		*text = strings.TrimRight(strings.ReplaceAll(*text, "\r\n", "\n"), "\n")
+	}
+	out.Headers, out.Attachments = headers, slices.Clone(c.Attachments)
+	for n := range out.Attachments {
+		if out.Attachments[n].ContentID != "" {
+			out.Attachments[n].Filename = ""
+		}
+	}
+	return out
 }
 
 // TestEnvelope requires that a mail with cc and bcc goes to all its addresses in one call, through both kinds of

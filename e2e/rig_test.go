@@ -47,6 +47,12 @@ type rig struct {
 
 func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string) *rig {
 	t.Helper()
+	return newRigOf(t, b, simulated.Usual, o, more...)
+}
+
+// newRigOf returns a rig with simulated providers of two kinds.
+func newRigOf(t *testing.T, b testkit.Backend, pair simulated.Pair, o simulator.Options, more ...string) *rig {
+	t.Helper()
 	o.RecipientKey = simulated.RecipientKey
 	if o.TimeScale == 0 {
 		o.TimeScale = 120
@@ -56,9 +62,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 	r.api = server.URL
 	t.Cleanup(server.Close)
 	t.Cleanup(r.sim.Close) // before the server: it ends hanging calls
-	for _, a := range simulated.Usual.Accounts("http://" + r.addr + "/webhooks/") {
-		require.NoError(t, r.sim.AddAccount(a))
-	}
+	require.NoError(t, pair.Open(t.Context(), r.sim, "http://"+r.addr+"/webhooks/"))
 	r.env = append(b.Env(t),
 		"SAFEDELIVR_LISTEN="+r.addr,
 		"SAFEDELIVR_METRICS_LISTEN=off",
@@ -69,7 +73,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
 		"SAFEDELIVR_TIMES_START_BY=3s",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=500ms")
-	r.env = append(r.env, simulated.Usual.Settings(server.URL, "CONCURRENCY=8", "TIMEOUT=2s")...)
+	r.env = append(r.env, pair.Settings(server.URL, "CONCURRENCY=8", "TIMEOUT=2s")...)
 	r.env = append(r.env, more...)
 	r.command("migrate")
 	r.command("user", "add", "tester")

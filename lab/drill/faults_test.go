@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
@@ -77,6 +78,38 @@ func faults(t *testing.T, b testkit.Backend) {
 	require.NoError(t, left)
 	for i := range results {
 		require.True(t, results[i].Good(), "%s: %s", results[i].Name, &results[i])
+	}
+}
+
+// TestFaultsOfKinds runs the faults of a provider with each kind as the one that breaks, and each as the one that
+// survives. It runs before a release.
+func TestFaultsOfKinds(t *testing.T) {
+	if !testkit.Full() {
+		return // testing.md says so
+	}
+	kinds := simulated.Kinds()
+	for i, first := range kinds {
+		second := kinds[(i+1)%len(kinds)]
+		t.Run(first+"/"+second, func(t *testing.T) {
+			r := newTestRun(t, testkit.Backends()[0].Env(t))
+			pair, err := simulated.NewPair(first, second)
+			require.NoError(t, err)
+			r.setup.pair, r.o.Recipients, r.o.Parallel = pair, 1_000, 2
+			var todo []*scenario
+			for _, list := range [][]scenario{scenarios, hardScenarios()} {
+				for k := range list {
+					if s := &list[k]; s.breaks == 1 || s.name == "both-down" || s.name == "every-fault" {
+						todo = append(todo, s)
+					}
+				}
+			}
+			results, err := r.all(t.Context(), todo)
+			require.NoError(t, err)
+			r.show(t, first+", "+second, results)
+			for i := range results {
+				require.True(t, results[i].Good(), "%s: %s", results[i].Name, &results[i])
+			}
+		})
 	}
 }
 

@@ -178,7 +178,8 @@ func read(h textproto.MIMEHeader, body io.Reader, head *message.Batch, content *
 	case disposition == "" && kind == "text/html":
 		content.HTML = string(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")))
 	default:
-		head.Attachments = append(head.Attachments, message.NewAttachment(names["filename"], kind,
+		delete(params, "name") // that of the disposition counts
+		head.Attachments = append(head.Attachments, message.NewAttachment(names["filename"], mime.FormatMediaType(kind, params),
 			strings.Trim(h.Get("Content-Id"), "<>"), data))
 	}
 }
