@@ -177,11 +177,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	if in.Code != "0" {
 		a.Code = string(in.Code)
 	}
-	parts := a.By(rules)
-	if parts[0].Class == models.Split {
-		return a.BadAddress()
-	}
-	return parts
+	return a.By(rules)
 }
 
 // results reads a 2xx, which has a result for each mail, in order. If their number is not that of the mails, it is not
@@ -194,19 +190,14 @@ func (p *Adapter) results(a *kind.Answer) (parts []models.Part) {
 	}
 	for i, mail := range mails {
 		own := p.About(a, string(in[i].Code), string(in[i].Message))
-		class, reason := own.Meaning(rules)
 		switch refused := own.Code != "" && own.Code != "0"; {
-		case !refused && in[i].MessageID != "":
+		case refused:
+			parts = append(parts, own.Refused(mail, rules))
+		case in[i].MessageID != "":
 			parts = append(parts, own.Accepted(mail, in[i].MessageID))
-			continue
-		case !refused:
-			class, reason = models.Unknown, ""
-		case class == models.Split && a.Call.Together():
-			class, reason = models.RejectedHereClass, models.RejectedHere
-		case class == models.Split:
-			class, reason = models.RejectedRecipient, models.MailboxInvalid
+		default:
+			parts = append(parts, own.Part(models.Unknown, "", mail))
 		}
-		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }

@@ -186,10 +186,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	if a.OK() {
 		return p.accepted(a)
 	}
-	if parts := a.By(rules); parts[0].Class != models.Split {
-		return parts
-	}
-	return a.BadAddress()
+	return a.By(rules)
 }
 
 // accepted reads a 2xx: the ids of the accepted mails in order, and the index and the message of each other one. If
