@@ -36,6 +36,9 @@ type Suite struct {
 	Accept  func(w http.ResponseWriter, n int)
 	PerMail bool
 
+	// Unfit says that the provider takes no message with a content, so that the adapter refuses it; nil: it takes all.
+	Unfit func(c *models.Content) bool
+
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool
 
