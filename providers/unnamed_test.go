@@ -10,7 +10,7 @@ import (
 
 // An event that lost our arguments has the message id of the answer to its call, and the address.
 func TestUnnamedEventHasMessageID(t *testing.T) {
-	eachLog(t, func(t *testing.T, s *stage) {
+	eachOf(t, whole, func(t *testing.T, s *stage) {
 		begun := time.Now()
 		c := s.call(models.NewBatchID(begun), 0, "open@sim.test", "hardbounce@sim.test")
 		parts := s.adapter.Send(t.Context(), c)
