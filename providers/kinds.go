@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 	"github.com/safedelivr/safedelivr/providers/smtp"
+	"github.com/safedelivr/safedelivr/providers/sparkpost"
 )
 
 type (
@@ -70,6 +71,7 @@ func Kinds() []Kind {
 		of(&postmark.Spec, postmark.New),
 		of(&resend.Spec, resend.New),
 		of(&mailjet.Spec, mailjet.New),
+		of(&sparkpost.Spec, sparkpost.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}

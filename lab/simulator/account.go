@@ -13,24 +13,27 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/sparkpost"
 )
 
 // The providers that can be simulated.
 const (
-	SendGrid = "sendgrid"
-	Mailgun  = "mailgun"
-	Postmark = "postmark"
-	Resend   = "resend"
-	Mailjet  = "mailjet"
+	SendGrid  = "sendgrid"
+	Mailgun   = "mailgun"
+	Postmark  = "postmark"
+	Resend    = "resend"
+	Mailjet   = "mailjet"
+	SparkPost = "sparkpost"
 )
 
 // providers holds the constructor of each kind.
 var providers = map[string]func(*provider.Account) (*provider.Provider, error){
-	SendGrid: sendgrid.New,
-	Mailgun:  mailgun.New,
-	Postmark: postmark.New,
-	Resend:   resend.New,
-	Mailjet:  mailjet.New,
+	SendGrid:  sendgrid.New,
+	Mailgun:   mailgun.New,
+	Postmark:  postmark.New,
+	Resend:    resend.New,
+	Mailjet:   mailjet.New,
+	SparkPost: sparkpost.New,
 }
 
 // An Account is a customer account at a simulated provider.
