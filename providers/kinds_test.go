@@ -270,7 +270,14 @@ func TestCapabilitiesTable(t *testing.T) {
 			"  a campaign with a limited alphabet, so tags are left out. Its custom ID has our log and attempt IDs, because its log\n" +
 			"  lacks the payload. `blacklisted` counts as a bounce before. Only a hard bounce marks an address. An answer 4xx may\n" +
 			"  have accepted some mails: each has its own result, and a list that cannot be read leaves the outcome unknown.\n" +
-			"- A call to Resend has an idempotency key of its chunk and attempt, for a day. An answer 409 leaves the outcome unknown.\n",
+			"- SparkPost fills in the values of each recipient once, unescaped: they are escaped here. Braces that could be read as a\n" +
+			"  template are values, too, and become spaces in names. No number of recipients and no size of a request is documented:\n" +
+			"  1,000 and 30 MB are taken for them. Its answer counts the recipients that it refuses and does not name them, so the\n" +
+			"  outcome of all is unknown then until their `injection` event. Mail with a field `List-Unsubscribe` is sent as not\n" +
+			"  transactional. Mail to a suppressed address counts as a bounce; complaints and unsubscriptions are read from its list.\n" +
+			"  An unsubscription from mail that is not transactional holds for the category `non_transactional`, or its list id.\n" +
+			"- A call to Resend or SparkPost has an idempotency key of its chunk and attempt, for a day. An answer 409 leaves the\n" +
+			"  outcome unknown. SparkPost's keys are new (August 2026), and nobody has reported on them: try them before you rely on them.\n",
 	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

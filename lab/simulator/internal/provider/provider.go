@@ -19,7 +19,7 @@ type Customer struct {
 	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
-	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark and Mailjet: user:password, which
+	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost: user:password, which
 	// webhooks carry; empty = none. Resend: whsec_ and base64; empty = one is made.
 	SigningKey string `json:"signing_key,omitempty"`
 	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
