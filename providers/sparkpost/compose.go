@@ -2,7 +2,6 @@ package sparkpost
 
 import (
 	"encoding/base64"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,19 +24,27 @@ func token(form message.Form, name string) string {
 // numbered returns the name of a value.
 func numbered(kind string, i int) string { return kind + strconv.Itoa(i) }
 
-// braces are those that could be read as a template: several, or beside an expression.
-var braces = regexp.MustCompile(`[{}]{2,}|^[{}]|[{}]$`)
-
 // The names of braces that are values.
 const (
 	openBrace  = "sd_o"
 	closeBrace = "sd_c"
 )
 
-// literal returns a stretch of the message as a template.
+// literal returns a stretch of the message as a template. Braces beside others, or beside an expression, could be read
+// as one, so that they are values.
 func literal(form message.Form, s string) string {
-	asValues := strings.NewReplacer("{", token(form, openBrace), "}", token(form, closeBrace))
-	return braces.ReplaceAllStringFunc(s, asValues.Replace)
+	var b strings.Builder
+	brace := func(i int) bool { return i < 0 || i >= len(s) || s[i] == '{' || s[i] == '}' }
+	from := 0
+	for i := strings.IndexAny(s, "{}"); i >= 0 && i < len(s); i++ {
+		if brace(i) && (brace(i-1) || brace(i+1)) {
+			b.WriteString(s[from:i])
+			b.WriteString(token(form, map[byte]string{'{': openBrace, '}': closeBrace}[s[i]]))
+			from = i + 1
+		}
+	}
+	b.WriteString(s[from:])
+	return b.String()
 }
 
 // name returns a name without braces, which would be read as a template.
