@@ -126,7 +126,13 @@ func (t *transmission) head() {
 			t.Pair(h.Name, value.String())
 		}
 	}
-	t.Optional("CC", strings.Join(t.people(models.CC), ", ")).End('}')
+	var copies []string
+	for i := range t.Recipients {
+		if r := &t.Recipients[i]; r.Role == models.CC {
+			copies = append(copies, message.Named(name(r.Name), r.Email))
+		}
+	}
+	t.Optional("CC", strings.Join(copies, ", ")).End('}')
 	for _, inline := range [2]bool{false, true} {
 		t.Key(map[bool]string{false: "attachments", true: "inline_images"}[inline]).Begin('[')
 		for i, data := range t.Files {
@@ -143,16 +149,6 @@ func (t *transmission) head() {
 // campaign returns a chunk as the campaign of its transmissions. A search for it splits at dashes.
 func campaign(chunk models.ID) string { return strings.ReplaceAll(chunk.String(), "-", "") }
 
-// people returns the recipients with a role of one mail to all.
-func (t *transmission) people(role models.Role) (out []string) {
-	for i := range t.Recipients {
-		if r := &t.Recipients[i]; r.Role == role {
-			out = append(out, message.Named(name(r.Name), r.Email))
-		}
-	}
-	return out
-}
-
 // recipient writes a recipient. One mail to all has the values and the metadata of the one in To.
 func (t *transmission) recipient(r *models.CallRecipient) {
 	if strings.ContainsAny(r.Email, "{}") {
@@ -162,7 +158,7 @@ func (t *transmission) recipient(r *models.CallRecipient) {
 	t.Begin('{').Key("address").Begin('{').Field("email", r.Email)
 	if t.Together() {
 		own = &t.Recipients[0]
-		t.Field("header_to", t.people(models.To)[0])
+		t.Field("header_to", message.Named(name(own.Name), own.Email))
 	} else {
 		t.Optional("name", name(r.Name))
 	}
