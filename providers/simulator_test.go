@@ -150,7 +150,8 @@ func eachLog(t *testing.T, test func(*testing.T, *stage)) { eachOf(t, withLog, t
 
 // withLists returns the kinds whose suppression lists are read.
 func withLists() []string {
-	return slices.DeleteFunc(slices.Clone(simulated), func(kind string) bool { return slices.Contains(withoutLists, kind) })
+	without := func(kind string) bool { return slices.Contains(withoutLists, kind) }
+	return slices.DeleteFunc(slices.Clone(simulated), without)
 }
 
 // apiKeys are the keys of the simulator's accounts where they are not one text.

@@ -153,8 +153,8 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Account, err error) {
 	items, _, err := p.page(ctx, api+"sending-domains")
 	if err != nil {
-		return a, p.BadKey(&a, err, "Create a key at SparkPost (API Keys) that may use transmissions, events, suppression lists, "+
-			"sending domains and webhooks, and set it as api_key.")
+		return a, p.BadKey(&a, err, "Create a key at SparkPost (API Keys) that may use transmissions, events, suppression "+
+			"lists, sending domains and webhooks, and set it as api_key.")
 	}
 	a.Add(inspect.OK, "key", "may read sending domains", "")
 	for _, raw := range items {

@@ -11,9 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 )
 
-// token returns the expression of a value ("Template Language"). In bodies {{{x}}} is the value as it is: {{x}} would be
-// escaped for HTML, and encoded in links. In the subject and in header fields {{x}} is. Each value is filled in once, so
-// that none is read as a template. Values are escaped here.
+// token returns the expression of a value ("Template Language"). In bodies {{{x}}} is the value as it is: {{x}} would
+// be escaped for HTML, and encoded in links. In the subject and in header fields {{x}} is. SparkPost fills in each value
+// once, so that it reads none as a template.
 func token(form message.Form, name string) string {
 	if form == message.SubjectForm {
 		return "{{" + name + "}}"
@@ -69,7 +69,7 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 	braced := func(a models.Address) bool { return strings.ContainsAny(a.Email, "{}") }
 	switch {
 	case size > maxContent:
-		return r, message.Refuse(c.Numbers(), models.TooLarge, "the message would be larger than the 20 MB that SparkPost takes")
+		return r, message.Refuse(c.Numbers(), models.TooLarge, "the message is larger than the 20 MB that SparkPost takes")
 	case c.Content.Subject == "":
 		return r, message.Refuse(c.Numbers(), "", "SparkPost takes no message without a subject")
 	case braced(c.Content.From) || slices.ContainsFunc(c.Content.ReplyTo, braced):
@@ -121,9 +121,9 @@ func (t *transmission) head() {
 	}
 	for _, h := range c.Headers {
 		if len(t.headers) == 0 {
-			var value strings.Builder
-			models.EachPlaceholder(models.OneLine(h.Value), func(s string) { value.WriteString(literal(message.SubjectForm, s)) }, nil)
-			t.Pair(h.Name, value.String())
+			value := ""
+			models.EachPlaceholder(models.OneLine(h.Value), func(s string) { value += literal(message.SubjectForm, s) }, nil)
+			t.Pair(h.Name, value)
 		}
 	}
 	var copies []string

@@ -126,7 +126,8 @@ func (in *event) report() *kind.Report {
 func (in *event) explain(ev *models.Event) {
 	text := string(cmp.Or(in.RawReason, in.Reason))
 	reply := parse.NewReply(string(in.Code), "", text)
-	ev.Status, ev.Enhanced, ev.Text, ev.BounceClass = reply.Code, reply.Enhanced, parse.Text(text), parse.Text(string(in.Class))
+	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(text)
+	ev.BounceClass = parse.Text(string(in.Class))
 	known, ok := classes[in.Class]
 	switch {
 	case ev.Kind == models.Bounced && ok:

@@ -2,7 +2,7 @@
 //
 // A call is one transmission, whose template the values of each recipient fill in. An answer says how many recipients
 // were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. The header
-// Idempotency-Key makes a repeated call harmless for a day, and the campaign of a transmission is its chunk, so that its
+// Idempotency-Key makes a repeated call harmless for a day. The campaign of a transmission is its chunk, so that its
 // events can be looked up.
 package sparkpost
 

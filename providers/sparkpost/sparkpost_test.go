@@ -54,11 +54,13 @@ func TestNothingIsATemplate(t *testing.T) {
 		"{{env_from}}", "{{{env_from}}}", "{", "}", "{{", "}}", "}}}", "{{{{", "a{{if x}}b{{end}}", "{ {a} }", "{%x%}",
 		`{"a":{"b":1}}`, "{{ opening_double_curly() }}", "{{v0}}", "{{{sd_o}}}", "{a}{{b}}{", "}{", "{\n{", "&{{&}}<",
 	} {
-		for _, content := range []string{"{{v}}", "{{{v}}}", "x{{v}}{{v}}y", "{{{{" + odd + "{{v}}" + odd, "{" + odd + " {{v}} }" + odd} {
+		for _, content := range []string{
+			"{{v}}", "{{{v}}}", "x{{v}}{{v}}y", "{{{{" + odd + "{{v}}" + odd, "{" + odd + " {{v}} }" + odd,
+		} {
 			c := providertest.SampleCall(2)
 			c.Content = &models.Content{From: models.Address{Email: "shop@sender.test", Name: "S " + odd},
-				ReplyTo: []models.Address{{Email: "help@sender.test", Name: odd}}, Subject: "s" + content, Text: content, HTML: content,
-				Headers: []models.Header{{Name: "X-Odd", Value: content}}}
+				ReplyTo: []models.Address{{Email: "help@sender.test", Name: odd}}, Subject: "s" + content, Text: content,
+				HTML: content, Headers: []models.Header{{Name: "X-Odd", Value: content}}}
 			for i := range c.Recipients {
 				c.Recipients[i].Name, c.Recipients[i].Vars = odd, map[string]string{"v": odd}
 			}
@@ -189,13 +191,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestLookUp(t *testing.T) {
 	const log = "01930000-0000-7000-8abc-def000000001"
 	event := func(kind, id string) string {
-		return `{"type":"` + kind + `","event_id":"` + id + `","timestamp":"2026-11-21T12:00:00.000+00:00","transmission_id":"7",` +
-			`"rcpt_to":"ann@rcpt.test","rcpt_meta":{"sd_log":"` + log + `","sd_attempt":"3"}}`
+		return `{"type":"` + kind + `","event_id":"` + id + `","timestamp":"2026-11-21T12:00:00.000+00:00",` +
+			`"transmission_id":"7","rcpt_to":"ann@rcpt.test","rcpt_meta":{"sd_log":"` + log + `","sd_attempt":"3"}}`
 	}
 	first := `{"results":[` + event("injection", "1") + `,` + event("delivery", "2") + `],"links":{"next":` +
 		`"/api/v1/events/message?cursor=abc"}}`
-	f := &fake{t: t, pages: []string{first, `{"results":[` + event("open", "3") + `],"links":{}}`, `{"results":[],"links":{}}`,
-		`{"results":[],"links":{"next":"https://evil.test/x"}}`, first, first}}
+	f := &fake{t: t, pages: []string{first, `{"results":[` + event("open", "3") + `],"links":{}}`,
+		`{"results":[],"links":{}}`, `{"results":[],"links":{"next":"https://evil.test/x"}}`, first, first}}
 	server := httptest.NewServer(f)
 	defer server.Close()
 	p := adapter(t, server.URL)
@@ -218,8 +220,8 @@ func TestLookUp(t *testing.T) {
 	require.NoError(t, p.LookUp(t.Context(), q, post))
 	require.Equal(t, []string{"processed 1", "delivered 2", "opened 3"}, got)
 	escape := func(at time.Time) string { return strings.ReplaceAll(at.Format("2006-01-02T15:04:05Z"), ":", "%3A") }
-	require.Equal(t, "/api/v1/events/message?campaigns="+strings.ReplaceAll(chunk.ChunkID().String(), "-", "")+"&cursor=initial&from="+
-		escape(q.From)+"&per_page=1000&recipients=ann%40rcpt.test&to="+escape(q.To.Add(time.Second)), f.asked[0])
+	require.Equal(t, "/api/v1/events/message?campaigns="+strings.ReplaceAll(chunk.ChunkID().String(), "-", "")+
+		"&cursor=initial&from="+escape(q.From)+"&per_page=1000&recipients=ann%40rcpt.test&to="+escape(q.To.Add(time.Second)), f.asked[0])
 	require.Equal(t, "/api/v1/events/message?cursor=abc", f.asked[1])
 
 	q.Chunks = map[models.ID]bool{}
@@ -284,8 +286,9 @@ func TestInspect(t *testing.T) {
 			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "ok have basic auth"}},
 		"no secret": {domains, webhook(hook, `,"auth_type":"none"`), 200,
 			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "wrong have no secret"}},
-		"not active": {`{"results":[{"domain":"x.test","status":{"ownership_verified":false}}]}`, webhook(hook, `,"active":false`), 200,
-			[]string{"ok may read", "wrong x.test is not verified", "wrong do not go to " + hook + " for: injection, delivery, delay"}},
+		"not active": {`{"results":[{"domain":"x.test","status":{"ownership_verified":false}}]}`,
+			webhook(hook, `,"active":false`), 200, []string{"ok may read", "wrong x.test is not verified",
+				"wrong do not go to " + hook + " for: injection, delivery, delay"}},
 		"nothing":   {`{"results":[]}`, `{"results":[]}`, 200, []string{"ok may read", "wrong no domain", "wrong do not go"}},
 		"wrong key": {`{"errors":[{"message":"Unauthorized."}]}`, "", 401, []string{"wrong SparkPost refuses the key (401)"}},
 	} {

@@ -89,7 +89,7 @@ func (g SparkPost) parse(r *http.Request, body string) (*provider.Call, *provide
 	case c.From.Email == "" || c.Subject == "":
 		return missing("content.from and content.subject")
 	case c.Text == "" && c.HTML == "":
-		return refuse(fail(422, "1400", "required field is missing", "At least one of 'text' or 'html' needs to exist in content"))
+		return missing("content.text or content.html")
 	case !message.ValidAddress(c.From.Email):
 		return refuse(fail(400, "7001", "Invalid domain", "Unconfigured or unverified sending domain."))
 	case len(in.Campaign) > maxCampaign:
@@ -177,7 +177,8 @@ func (g SparkPost) call(in *transmission, head *message.Batch) (*provider.Call, 
 		out := map[string]any{"results": results}
 		if rejected > 0 {
 			results["rcpt_to_errors"] = []any{map[string]string{"message": "invalid address", "code": "5001"}}
-			out["errors"] = []any{map[string]string{"message": "transmission created, but with validation errors", "code": "2000"}}
+			out["errors"] = []any{map[string]string{"code": "2000",
+				"message": "transmission created, but with validation errors"}}
 		}
 		return provider.JSON(200, out)
 	}

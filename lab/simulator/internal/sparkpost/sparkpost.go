@@ -1,5 +1,5 @@
-// Package sparkpost imitates SparkPost: transmissions with inline content and its template language, the Events API, the
-// suppression list, and batches of webhooks.
+// Package sparkpost imitates SparkPost: transmissions with inline content and its template language, the Events API,
+// the suppression list, and batches of webhooks.
 package sparkpost
 
 import (
@@ -54,14 +54,14 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 
 // failed returns the word for mail that was not delivered.
 func failed(event, class string) provider.Word {
-	return provider.Word{Event: event, Kind: "message_event", Fields: `,"bounce_class":"` + class + `","error_code":"<code>",` +
-		`"reason":"<code> <enhanced> <text>","raw_reason":"<code> <enhanced> <text>","num_retries":"0"`}
+	return provider.Word{Event: event, Kind: "message_event", Fields: `,"bounce_class":"` + class + `",` +
+		`"error_code":"<code>","reason":"<code> <enhanced> <text>","raw_reason":"<code> <enhanced> <text>","num_retries":"0"`}
 }
 
 // suppressed is the word for mail to an address of the suppression list, which does not say why it is there.
-var suppressed = provider.Word{Event: "generation_rejection", Kind: "gen_event", Alone: true, Fields: `,"error_code":"554",` +
-	`"reason":"554 5.7.1 recipient address suppressed due to customer policy",` +
-	`"raw_reason":"554 5.7.1 recipient address suppressed due to customer policy"`}
+var suppressed = provider.Word{Event: "generation_rejection", Kind: "gen_event", Alone: true,
+	Fields: `,"error_code":"554","reason":"554 5.7.1 recipient address suppressed due to customer policy",` +
+		`"raw_reason":"554 5.7.1 recipient address suppressed due to customer policy"`}
 
 const (
 	seen   = `,"ip_address":"198.51.100.7","user_agent":"Mozilla/5.0 (simulator)"`
@@ -108,8 +108,8 @@ var wording = provider.Wording{
 
 var stages = sync.OnceValue(wording.Stages)
 
-const item = `{"recipient":<address>,"type":"non_transactional","source":<list>,"description":<text>,"created":"<time>",` +
-	`"updated":"<time>","non_transactional":true}`
+const item = `{"recipient":<address>,"type":"non_transactional","source":<list>,"description":<text>,` +
+	`"created":"<time>","updated":"<time>","non_transactional":true}`
 
 // lists are the sources of suppressions.
 var lists = []provider.List{
@@ -153,10 +153,11 @@ func New(a *provider.Account) (*provider.Provider, error) {
 			`"events":["injection","delivery"]}]}`},
 	}
 	g.Hooks = provider.Hooks{
-		Batching: provider.Batching{Events: 300, Every: 10 * time.Second, EventBytes: 800, Open: "[", Separator: ",", Close: "]"},
-		Only200:  true,
-		Gaps:     func(*provider.Stage) []time.Duration { return provider.Minutes(1, 2, 5, 10, 20, 40, 60) },
-		For:      8 * time.Hour,
+		Batching: provider.Batching{Events: 300, Every: 10 * time.Second, EventBytes: 800,
+			Open: "[", Separator: ",", Close: "]"},
+		Only200: true,
+		Gaps:    func(*provider.Stage) []time.Duration { return provider.Minutes(1, 2, 5, 10, 20, 40, 60) },
+		For:     8 * time.Hour,
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
 			header := http.Header{"User-Agent": {"SparkPost"}, "X-Messagesystems-Batch-Id": {g.Token(p, 32)}}
 			key := a.SigningKey

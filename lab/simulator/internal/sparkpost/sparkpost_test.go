@@ -148,12 +148,14 @@ func TestRejectedRecipientsAreCounted(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{})
 	var a answer
-	status := c.call("POST", "transmissions", transmission(to("a@example.com", "nobody", "refused@sim.test", "b@example.com"), nil), &a)
+	list := to("a@example.com", "nobody", "refused@sim.test", "b@example.com")
+	status := c.call("POST", "transmissions", transmission(list, nil), &a)
 	if status != 200 || a.String() != "2+2 2000" || c.Stats("sp").Copies != 2 || a.Results.ID == "" {
 		t.Error(status, a)
 	}
 	a = answer{}
-	if status := c.call("POST", "transmissions", transmission(to("refused@sim.test"), nil), &a); status != 400 || a.String() != "0+0 5002" {
+	status = c.call("POST", "transmissions", transmission(to("refused@sim.test"), nil), &a)
+	if status != 400 || a.String() != "0+0 5002" {
 		t.Error(status, a)
 	}
 	if status := c.call("POST", "transmissions", transmission(to("nobody"), nil), &a); status != 400 {
@@ -258,7 +260,8 @@ func TestKeysAnswerRepeats(t *testing.T) {
 		t.Error(status, other)
 	}
 	other = answer{}
-	if status := c.call("POST", "transmissions", body, &other, "Idempotency-Key", "a b"); status != 400 || other.Errors[0].Code != "1602" {
+	status = c.call("POST", "transmissions", body, &other, "Idempotency-Key", "a b")
+	if status != 400 || other.Errors[0].Code != "1602" {
 		t.Error(status, other)
 	}
 }
@@ -325,7 +328,8 @@ func TestFaults(t *testing.T) {
 func TestEventsAreFoundByCampaign(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
-	c.call("POST", "transmissions", transmission(to("a@example.com", "B@example.com", "hardbounce@sim.test"), nil), &answer{})
+	three := to("a@example.com", "B@example.com", "hardbounce@sim.test")
+	c.call("POST", "transmissions", transmission(three, nil), &answer{})
 	other := transmission(to("a@example.com"), nil)
 	other["campaign_id"] = "c2"
 	c.call("POST", "transmissions", other, &answer{})
@@ -339,12 +343,14 @@ func TestEventsAreFoundByCampaign(t *testing.T) {
 	soon := "to=" + at(time.Minute)
 	for query, want := range map[string]string{
 		soon: "8/8", soon + "&campaigns=c1": "6/6", soon + "&campaigns=c1,C2": "8/8", soon + "&campaigns=c": "0/0",
-		soon + "&recipients=b@example.com": "2/2", soon + "&events=bounce,delivery&campaigns=c1": "3/3", "from=" + at(time.Hour): "0/0",
-		"to=" + at(-time.Hour): "0/0", soon + "&per_page=3": "3/8", soon + "&per_page=3&cursor=at-6": "2/8",
+		soon + "&recipients=b@example.com": "2/2", soon + "&events=bounce,delivery&campaigns=c1": "3/3",
+		"from=" + at(time.Hour): "0/0",
+		"to=" + at(-time.Hour):  "0/0", soon + "&per_page=3": "3/8", soon + "&per_page=3&cursor=at-6": "2/8",
 	} {
 		var p page
 		status := c.call("GET", "events/message?"+query, nil, &p)
-		if got := fmt.Sprintf("%d/%d", len(p.Results), p.Total); status != 200 || got != want || (p.Links.Next != "") != (want == "3/8") {
+		got := fmt.Sprintf("%d/%d", len(p.Results), p.Total)
+		if status != 200 || got != want || (p.Links.Next != "") != (want == "3/8") {
 			t.Errorf("%s: %d %s %+v", query, status, got, p.Links)
 		}
 	}
@@ -358,9 +364,11 @@ func TestEventsAreFoundByCampaign(t *testing.T) {
 func TestSuppressions(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6, Suppress: true})
-	c.call("POST", "transmissions", transmission(to("hardbounce@sim.test", "complain@sim.test", "unsubscribe@sim.test"), nil), &answer{})
+	outcomes := to("hardbounce@sim.test", "complain@sim.test", "unsubscribe@sim.test")
+	c.call("POST", "transmissions", transmission(outcomes, nil), &answer{})
 	c.SettleAll(t)
-	if err := c.Suppress("sp", simulator.Suppressed{Address: "x@example.com", List: "Compliance", At: time.Now().Add(-time.Hour)}); err != nil {
+	added := simulator.Suppressed{Address: "x@example.com", List: "Compliance", At: time.Now().Add(-time.Hour)}
+	if err := c.Suppress("sp", added); err != nil {
 		t.Fatal(err)
 	}
 	list := func(query string) (out []string) {
@@ -380,7 +388,8 @@ func TestSuppressions(t *testing.T) {
 		return out
 	}
 	for query, want := range map[string]string{
-		"":                           "[hardbounce@sim.test Bounce Rule complain@sim.test Spam Complaint unsubscribe@sim.test List Unsubscribe x@example.com Compliance]",
+		"": "[hardbounce@sim.test Bounce Rule complain@sim.test Spam Complaint unsubscribe@sim.test List Unsubscribe " +
+			"x@example.com Compliance]",
 		"?sources=Bounce+Rule":       "[hardbounce@sim.test Bounce Rule]",
 		"?types=transactional":       "[]",
 		"?per_page=3&cursor=at-3":    "[x@example.com Compliance]",
