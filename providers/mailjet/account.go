@@ -101,34 +101,27 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, p.BadKey(&a, err, "Set both keys of Mailjet (Account → API keys) as api_key and secret_key.")
 	}
 	a.Add(inspect.OK, "key", "may send mail", "")
-	active := 0
 	for _, s := range senders {
 		a.Check("sender", s.Email+" is verified", s.Status == "Active", s.Email+" is not verified: "+s.Status,
 			"Verify it at Mailjet (Account → Sender domains & addresses).")
-		active++
 	}
-	if active == 0 {
+	if len(senders) == 0 {
 		a.Add(inspect.Wrong, "domains", "no sender is verified",
 			"Add the domain that you send from at Mailjet (Account → Sender domains & addresses).")
 	}
 	if webhookURL == "" {
 		return a, nil
 	}
-	hooks, err := page[struct{ EventType, URL, Status string }](ctx, p, "eventcallbackurl?Limit=1000")
-	on, secret := map[string]bool{}, true
+	urls, err := page[struct{ EventType, URL, Status string }](ctx, p, "eventcallbackurl?Limit=1000")
+	var hooks []kind.Hook
 	_, address, _ := strings.Cut(webhookURL, "//")
-	for _, h := range hooks {
-		if strings.HasSuffix(h.URL, address) && h.Status != "dead" {
-			on[h.EventType] = true
-			secret = secret && strings.Contains(h.URL, "@")
+	for _, u := range urls {
+		if strings.HasSuffix(u.URL, address) && u.Status != "dead" {
+			hooks = append(hooks, kind.Hook{Events: []string{u.EventType}, Secret: strings.Contains(u.URL, "@")})
 		}
 	}
-	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+	events.InspectHooks(&a, webhookURL, hooks,
 		"Set the URL at Mailjet (Account → Event notifications) for these events. Change a suspended one.",
-		func(name string) bool { return on[name] })
-	if len(on) > 0 {
-		a.Check("webhooks", "have a user name and a password", secret, "have no secret, so that all are refused",
-			"Put what webhook_key has before the host in the URL, like https://user:password@mail.example.com.")
-	}
+		"Put what webhook_key has before the host in the URL, like https://user:password@mail.example.com.")
 	return a, err
 }

@@ -242,7 +242,7 @@ func TestInspect(t *testing.T) {
 		want           []string
 	}{
 		"all is well": {verified, all("https://u:p@mail.example.com/webhooks/mj"), 200,
-			[]string{"ok may send mail", "ok *@example.com is verified", "ok go to " + hook, "ok have a user name"}},
+			[]string{"ok may send mail", "ok *@example.com is verified", "ok go to " + hook, "ok have a secret"}},
 		"no secret": {verified, all(hook), 200,
 			[]string{"ok may send mail", "ok *@example.com is verified", "ok go to " + hook, "wrong have no secret"}},
 		"elsewhere, suspended": {`{"Data":[{"Email":"a@b.test","Status":"Inactive"}]}`,

@@ -176,7 +176,7 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, nil
 	}
 	items, _, err = p.page(ctx, api+"webhooks")
-	on, secret := map[string]bool{}, true
+	var hooks []kind.Hook
 	for _, raw := range items {
 		var w struct {
 			Target string
@@ -185,20 +185,12 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 			Auth   string            `json:"auth_type"`
 			Own    map[string]string `json:"custom_headers"`
 		}
-		if parse.Into(raw, &w); w.Target != webhookURL || w.Active != nil && !*w.Active {
-			continue
-		}
-		secret = secret && (w.Auth == "basic" || len(w.Own) > 0)
-		for _, name := range w.Events {
-			on[name] = true
+		if parse.Into(raw, &w); w.Target == webhookURL && (w.Active == nil || *w.Active) {
+			hooks = append(hooks, kind.Hook{Events: w.Events, Secret: w.Auth == "basic" || len(w.Own) > 0})
 		}
 	}
-	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+	events.InspectHooks(&a, webhookURL, hooks,
 		"Add a webhook at SparkPost (Webhooks) with the URL "+webhookURL+" and these events.",
-		func(name string) bool { return on[name] })
-	if len(on) > 0 {
-		a.Check("webhooks", "have basic auth, or a header of their own", secret, "have no secret, so that all are refused",
-			"Set basic auth of the webhook to what webhook_key has.")
-	}
+		"Set basic auth of the webhook to what webhook_key has.")
 	return a, err
 }

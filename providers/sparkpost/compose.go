@@ -56,7 +56,7 @@ type transmission struct {
 	message.Flaws
 	*models.Call
 	message.Filled
-	headers []string // names of the header fields with values of recipients
+	headers []string // names of the header fields; their values are those of each recipient
 }
 
 // Compose implements models.Composer.
@@ -77,11 +77,6 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 	}
 	t := transmission{Call: c, Filled: message.Fill(c.Content,
 		func(i int, v message.Var) string { return token(v.Form, numbered("v", i)) }, literal)}
-	if message.Personal(c) {
-		for _, h := range c.Content.HeadersOf(&c.Recipients[0].Recipient) {
-			t.headers = append(t.headers, h.Name)
-		}
-	}
 	t.head()
 	t.Key("recipients").Begin('[')
 	for i := range c.Recipients {
@@ -101,9 +96,11 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 // head writes what all recipients share. Mail with a field List-Unsubscribe is not transactional: SparkPost does not
 // send it to those who unsubscribed.
 func (t *transmission) head() {
-	c := t.Content
-	list := func(h models.Header) bool { return strings.EqualFold(h.Name, "List-Unsubscribe") }
-	marketing := slices.ContainsFunc(c.HeadersOf(&t.Recipients[0].Recipient), list)
+	c, marketing := t.Content, false
+	for _, h := range c.HeadersOf(&t.Recipients[0].Recipient) {
+		t.headers = append(t.headers, h.Name)
+		marketing = marketing || strings.EqualFold(h.Name, "List-Unsubscribe")
+	}
 	t.Begin('{').Field("campaign_id", campaign(t.Recipients[0].Log.ChunkID()))
 	t.Key("options").Begin('{').Bool("open_tracking", c.TrackOpens).Bool("initial_open", false)
 	t.Bool("click_tracking", c.TrackClicks).Bool("transactional", !marketing).End('}')
@@ -118,13 +115,6 @@ func (t *transmission) head() {
 	t.Key("headers").Begin('{')
 	for i, name := range t.headers {
 		t.Pair(name, token(message.SubjectForm, numbered("h", i)))
-	}
-	for _, h := range c.Headers {
-		if len(t.headers) == 0 {
-			value := ""
-			models.EachPlaceholder(models.OneLine(h.Value), func(s string) { value += literal(message.SubjectForm, s) }, nil)
-			t.Pair(h.Name, value)
-		}
 	}
 	var copies []string
 	for i := range t.Recipients {
@@ -183,18 +173,13 @@ func (t *transmission) recipient(r *models.CallRecipient) {
 
 // ownHeaders writes the values of header fields. All recipients must have fields of the same names.
 func (t *transmission) ownHeaders(r, own *models.CallRecipient) {
-	if !message.Personal(t.Call) {
+	headers := t.Content.HeadersOf(&own.Recipient)
+	other := func(h models.Header) bool { return !slices.Contains(t.headers, h.Name) }
+	if len(headers) != len(t.headers) || slices.ContainsFunc(headers, other) {
+		t.Unfit(r, "the mails of a call have header fields of the same names at SparkPost")
 		return
 	}
-	headers := t.Content.HeadersOf(&own.Recipient)
-	if len(headers) != len(t.headers) {
-		t.Unfit(r, "the mails of a call have header fields of the same names at SparkPost")
-	}
 	for _, h := range headers {
-		i := slices.Index(t.headers, h.Name)
-		if i < 0 {
-			t.Unfit(r, "the mails of a call have header fields of the same names at SparkPost")
-		}
 		value := models.Rewrite(h.Value, func(name string) string {
 			v, ok := own.Value(name)
 			if !ok {
@@ -202,6 +187,6 @@ func (t *transmission) ownHeaders(r, own *models.CallRecipient) {
 			}
 			return v
 		})
-		t.Field(numbered("h", i), models.OneLine(value))
+		t.Field(numbered("h", slices.Index(t.headers, h.Name)), models.OneLine(value))
 	}
 }

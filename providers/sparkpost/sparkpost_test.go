@@ -117,6 +117,13 @@ func TestUnfit(t *testing.T) {
 	c.Content.From.Email = "{x}@sender.test"
 	_, refused = p.Compose(c)
 	require.Equal(t, models.RejectedHereClass, refused[0].Class)
+	for _, with := range []int{0, 1} { // and the others have no header field
+		c = providertest.SampleCall(2)
+		c.Recipients[with].Headers = []models.Header{{Name: "X-Ref", Value: "x"}}
+		_, refused = p.Compose(c)
+		require.Equal(t, models.RejectedHereClass, refused[0].Class)
+		require.Equal(t, models.SetOf(2), refused[0].Recipients)
+	}
 	c = providertest.SampleCall(3)
 	c.Content.Subject = ""
 	_, refused = p.Compose(c)
@@ -281,9 +288,9 @@ func TestInspect(t *testing.T) {
 		want              []string
 	}{
 		"all is well": {domains, webhook(hook, `,"auth_type":"basic"`), 200,
-			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "ok have basic auth"}},
+			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "ok have a secret"}},
 		"own header": {domains, webhook(hook, `,"auth_type":"none","custom_headers":{"Authorization":"Bearer x"}`), 200,
-			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "ok have basic auth"}},
+			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "ok have a secret"}},
 		"no secret": {domains, webhook(hook, `,"auth_type":"none"`), 200,
 			[]string{"ok may read", "ok example.com is verified", "ok go to " + hook, "wrong have no secret"}},
 		"not active": {`{"results":[{"domain":"x.test","status":{"ownership_verified":false}}]}`,
