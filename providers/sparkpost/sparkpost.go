@@ -66,8 +66,9 @@ type Adapter struct{ kind.Base[string] }
 // New returns the adapter for a provider. The error names all mistakes in its settings.
 var New = kind.New[string, Adapter](&Spec)
 
-// KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
-// sends nothing again (developers.sparkpost.com, pull request 590).
+// KeyLifetime returns how long SparkPost answers the same call, with the same bytes, as it answered the first one. It
+// sends nothing again then. It is documented since August 2026 (developers.sparkpost.com, pull request 590), and no
+// report of it is known.
 func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
 
 // Account names the account, which alone knows its idempotency keys.
