@@ -208,7 +208,8 @@ type Provider struct {
 	// kind of provider, like `sendgrid`: [one of these](capabilities.md); required
 	Kind string `koanf:"kind"`
 	// API key; required, but for SMTP and LMTP
-	APIKey string `koanf:"api_key"`
+	APIKey        string `koanf:"api_key"`
+	settings.Pair `koanf:",squash"`
 	// sending domain; required for Mailgun, which sends for one
 	Domain string `koanf:"domain"`
 	// API of another region, or a simulator. If it is not set, it is that of the kind

@@ -57,6 +57,7 @@ type Capabilities struct {
 	Size        int64 // bytes of a message with its attachments; 0: no limit is known
 	Base64      bool  // attachments count for Size as base64
 	Copies      bool  // one mail to several recipients, with Cc and Bcc
+	OneReply    bool  // only one reply-to address
 	Tracking    bool  // open and click tracking
 	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
 	OwnTracking bool  // opens and clicks are tracked as its own settings say, and not as the message does
@@ -106,6 +107,8 @@ func (c Capabilities) Refuses(b *Batch) string {
 	switch {
 	case !c.UTF8 && slices.ContainsFunc(append(m.ReplyTo[:len(m.ReplyTo):len(m.ReplyTo)], m.From), Address.beyondASCII):
 		return "it takes no addresses with characters beyond ASCII"
+	case c.OneReply && len(m.ReplyTo) > 1:
+		return "it takes one reply-to address"
 	case !c.Variables && m.personal():
 		return "it takes no variables of recipients"
 	case !c.Headers && (b.OwnHeaders != "" || personal(m.Headers)):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -33,7 +34,8 @@ func TestCompose(t *testing.T) {
 			}))
 			defer api.Close()
 			adapter, err := providers.New(providers.Settings{Name: "a", Kind: kind.Name, APIKey: "secret-key",
-				Domain: "mg.example.com", BaseURL: api.URL, Timeout: time.Minute, Events: models.EventsNone})
+				Pair: settings.Pair{SecretKey: "s"}, Domain: "mg.example.com", BaseURL: api.URL, Timeout: time.Minute,
+				Events: models.EventsNone})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,10 +15,12 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
+	"github.com/safedelivr/safedelivr/providers/mailjet"
 	"github.com/safedelivr/safedelivr/providers/postmark"
 	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 	"github.com/safedelivr/safedelivr/providers/smtp"
+	"github.com/safedelivr/safedelivr/providers/sparkpost"
 )
 
 type (
@@ -52,6 +54,7 @@ type Kind struct {
 	Short   string // the usual name of a provider of the kind
 	Title   string // for people
 	Domain  bool   // its providers need Settings.Domain
+	Pair    bool   // its providers need Settings.SecretKey
 	Server  bool   // its providers are mail servers, without an API
 	Carries models.Capabilities
 	Boxes   []models.EventBox // what to choose at the provider so that it reports every kind of event
@@ -67,6 +70,8 @@ func Kinds() []Kind {
 		of(&mailgun.Spec, mailgun.New),
 		of(&postmark.Spec, postmark.New),
 		of(&resend.Spec, resend.New),
+		of(&mailjet.Spec, mailjet.New),
+		of(&sparkpost.Spec, sparkpost.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}
@@ -79,7 +84,7 @@ func server(name, title string, carries models.Capabilities) Kind {
 
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
-	return Kind{s.Name, s.Short, s.Title, s.Domain, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
+	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Pair, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
 }
 
 // adapt turns the constructor of an adapter into one that returns models.Adapter.

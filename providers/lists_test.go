@@ -36,7 +36,7 @@ func (s *stage) listed(t *testing.T, list string, from, to time.Time) (out map[s
 // TestSimulatedLists: what bounced, complained or unsubscribed is on the provider's lists, and the
 // next mail to it is dropped until it is removed there.
 func TestSimulatedLists(t *testing.T) {
-	for _, kind := range simulated {
+	for _, kind := range withLists() {
 		t.Run(kind, func(t *testing.T) {
 			s := newStageWith(t, kind, simulator.Options{Suppress: true})
 			begun := time.Now()
@@ -81,7 +81,7 @@ func (s *stage) outcomeOf(t *testing.T, address string) string {
 	t.Helper()
 	c := s.call(models.NewBatchID(time.Now()), 0, address)
 	s.adapter.Send(t.Context(), c)
-	copies := s.sim.Copies(c.Recipients[0].Log.String())
+	copies := s.copies(c, 0)
 	if len(copies) == 0 {
 		return "refused"
 	}
@@ -100,9 +100,9 @@ func (s *stage) bounces() string {
 
 // TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
 func TestListsHavePages(t *testing.T) {
-	eachKind(t, func(t *testing.T, s *stage) {
+	eachOf(t, withLists(), func(t *testing.T, s *stage) {
 		n := 310 // more than two pages of 100
-		if slices.Contains(withLog, s.kind) {
+		if slices.Contains(whole, s.kind) {
 			n = 2100
 		}
 		at := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -127,7 +127,7 @@ func TestListsHavePages(t *testing.T) {
 // TestListsWithoutPermission: a key may be one that cannot read lists, and the limit of requests is
 // waited for.
 func TestListsWithoutPermission(t *testing.T) {
-	for _, kind := range simulated {
+	for _, kind := range withLists() {
 		s := newStageWith(t, kind, simulator.Options{NoLists: true})
 		lists := s.adapter.(models.ProviderLists)
 		_, err := lists.ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
@@ -149,7 +149,7 @@ func TestListsWithoutPermission(t *testing.T) {
 
 // TestListCursorsStayAtTheAPI: a cursor that is no page of the list is refused, and gets no key.
 func TestListCursorsStayAtTheAPI(t *testing.T) {
-	eachLog(t, func(t *testing.T, s *stage) {
+	eachOf(t, whole, func(t *testing.T, s *stage) {
 		for _, cursor := range []string{"http://elsewhere.test/v3/x", "-1", "::"} {
 			q := models.ListQuery{List: s.bounces(), To: time.Now(), Cursor: cursor}
 			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), q)

@@ -65,13 +65,14 @@ func addresses(n int) (list []string) {
 func TestSimulatedLookUp(t *testing.T) {
 	eachLog(t, func(t *testing.T, s *stage) {
 		begun := time.Now()
-		c := s.call(models.NewBatchID(begun), 3, addresses(350)...)
+		n := min(350, s.adapter.MaxRecipients())
+		c := s.call(models.NewBatchID(begun), 3, addresses(n)...)
 		other := s.call(models.NewBatchID(begun), 0, "hardbounce@sim.test", "open@sim.test", "suppressed-bounce@sim.test")
 		s.adapter.Send(t.Context(), c)
 		s.adapter.Send(t.Context(), other)
 		s.settle(t)
 		posted := s.posted()
-		if len(posted) < 700 {
+		if len(posted) < n {
 			t.Fatalf("%d events posted", len(posted))
 		}
 		found, err := s.lookUp(t, around(begun))

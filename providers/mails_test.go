@@ -2,6 +2,7 @@ package providers_test
 
 import (
 	"mime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 )
+
+// unfit are the mails that a kind does not take: with a header field that Mailjet refuses, and with a long subject.
+var unfit = map[string][]string{simulator.Mailjet: {"newsletter", "lines of 998 bytes"}}
 
 // TestMailsAreTheSame sends a hundred mails through every kind. What comes out is the same, part by
 // part, except for what the kinds declare: the number of tags, and the names of inline images.
@@ -23,10 +27,15 @@ func TestMailsAreTheSame(t *testing.T) {
 			c := s.call(batch, 0, "deliver@sim.test")
 			c.Recipients[0].Vars = map[string]string{"order": "A-1 & <b>"}
 			c.Content, c.Files = &m.Content, m.Files
-			if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
+			body, _, _ := strings.Cut(m.Name, ", ")
+			parts := s.adapter.Send(t.Context(), c)
+			if slices.Contains(unfit[kind], body) && len(parts) == 1 && parts[0].Class == models.RejectedHereClass {
+				continue
+			}
+			if len(parts) != 1 || parts[0].Class != models.Accepted {
 				t.Fatalf("%s: %s: %+v", kind, m.Name, parts)
 			}
-			copies := s.sim.Copies(batch.Log(1).String())
+			copies := s.copies(c, 0)
 			if len(copies) != 1 {
 				t.Fatalf("%s: %s: %d copies", kind, m.Name, len(copies))
 			}

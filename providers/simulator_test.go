@@ -1,6 +1,7 @@
 package providers_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -41,14 +44,14 @@ func newStage(t *testing.T, kind string) *stage {
 
 func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	t.Helper()
-	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, 1e6, true, 7
+	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = cmp.Or(recipientKeys[kind], logKey), 1e6, true, 7
 	s := &stage{kind: kind, sim: simulator.New(o)}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
 	err := s.sim.AddAccount(simulator.Account{
 		Name:       "acc",
 		Kind:       kind,
-		Key:        "k",
+		Key:        cmp.Or(apiKeys[kind], "k"),
 		Domain:     "mg.sim.test",
 		WebhookURL: hook.URL,
 		SigningKey: webhookKeys[kind],
@@ -64,6 +67,7 @@ func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 		Name:       "acc",
 		Kind:       kind,
 		APIKey:     "k",
+		Pair:       settings.Pair{SecretKey: "s"},
 		Domain:     "mg.sim.test",
 		BaseURL:    api.URL + "/acc",
 		WebhookKey: webhookKey,
@@ -119,30 +123,74 @@ func (s *stage) settle(t *testing.T) {
 }
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
-var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend}
+var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend, simulator.Mailjet,
+	simulator.SparkPost}
 
-// withLog are the kinds with a log of events that can be queried by time and recipient. They answer a call as a whole.
-var withLog = []string{simulator.SendGrid, simulator.Mailgun}
+// withLog are the kinds with a log of events that can be queried by time and recipient.
+var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Mailjet, simulator.SparkPost}
 
-// eachLog is eachKind for those with a log of events that can be queried by time and recipient.
-func eachLog(t *testing.T, test func(*testing.T, *stage)) {
-	for _, name := range withLog {
+// whole are the kinds that answer a call as a whole. Their suppression lists have pages with cursors.
+var whole = []string{simulator.SendGrid, simulator.Mailgun, simulator.SparkPost}
+
+// counting are the kinds that answer how many recipients they accepted, and not which.
+var counting = []string{simulator.SparkPost}
+
+// withoutLists are the kinds whose suppression lists are not read.
+var withoutLists = []string{simulator.Mailjet}
+
+// eachOf runs a test for some kinds.
+func eachOf(t *testing.T, kinds []string, test func(*testing.T, *stage)) {
+	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) { test(t, newStage(t, name)) })
 	}
+}
+
+// eachLog is eachKind for those with a log of events that can be queried by time and recipient.
+func eachLog(t *testing.T, test func(*testing.T, *stage)) { eachOf(t, withLog, test) }
+
+// withLists returns the kinds whose suppression lists are read.
+func withLists() []string {
+	without := func(kind string) bool { return slices.Contains(withoutLists, kind) }
+	return slices.DeleteFunc(slices.Clone(simulated), without)
+}
+
+// apiKeys are the keys of the simulator's accounts where they are not one text.
+var apiKeys = map[string]string{simulator.Mailjet: "k:s"}
+
+// recipientKeys are the names of the metadata where they are not ours.
+var recipientKeys = map[string]string{simulator.Mailjet: "CustomID"}
+
+// copies returns what a recipient of a call got. Mailjet has one value of metadata, with the log and the attempt.
+func (s *stage) copies(c *models.Call, i int) []simulator.Copy {
+	id := c.Recipients[i].Log.String()
+	if s.kind == simulator.Mailjet {
+		id += "." + strconv.Itoa(c.Attempt)
+	}
+	list := s.sim.Copies(id)
+	for i := range list {
+		if s.kind == simulator.Mailjet {
+			list[i].Metadata = map[string]string{"sd_attempt": strconv.Itoa(c.Attempt)}
+		}
+	}
+	return list
 }
 
 // webhookKeys are the keys of the webhooks of those kinds that do not make one themselves.
 var webhookKeys = map[string]string{
-	simulator.Mailgun:  "sign",
-	simulator.Postmark: "hook:secret-word",
-	simulator.Resend:   "whsec_c2VjcmV0IG9mIGEgdGVzdCwgbG9uZyBlbm91Z2g=",
+	simulator.Mailgun:   "sign",
+	simulator.Postmark:  "hook:secret-word",
+	simulator.Mailjet:   "hook:secret-word",
+	simulator.SparkPost: "a-token-of-webhooks",
+	simulator.Resend:    "whsec_c2VjcmV0IG9mIGEgdGVzdCwgbG9uZyBlbm91Z2g=",
 }
 
-func eachKind(t *testing.T, test func(*testing.T, *stage)) {
-	for _, name := range simulated {
-		t.Run(name, func(t *testing.T) { test(t, newStage(t, name)) })
-	}
-}
+func eachKind(t *testing.T, test func(*testing.T, *stage)) { eachOf(t, simulated, test) }
+
+// withoutUnsubscribed are the kinds that know no recipients who unsubscribed.
+var withoutUnsubscribed = []string{simulator.Resend, simulator.Mailjet}
+
+// withoutReason are the kinds that do not say why they drop mail to an address that they suppress.
+var withoutReason = []string{simulator.SparkPost}
 
 // TestSimulatedThousand sends to 1,000 recipients with the real SDK. Each must get one mail
 // with its own content, and a delivered event with its own ID.
@@ -167,7 +215,7 @@ func TestSimulatedThousand(t *testing.T) {
 		}
 		s.settle(t)
 		for i := range c.Recipients {
-			copies := s.sim.Copies(c.Recipients[i].Log.String())
+			copies := s.copies(c, i)
 			if len(copies) != 1 || len(copies[0].Visible) != 0 || copies[0].Metadata["sd_attempt"] != "1" {
 				t.Fatalf("recipient %d: copies %+v", i, copies)
 			}
@@ -252,14 +300,17 @@ func TestSimulatedOutcomes(t *testing.T) {
 				}
 				continue
 			}
-			if s.kind == simulator.Resend && name == "suppressed-unsub" {
-				continue // it knows no recipients who unsubscribed
+			if slices.Contains(withoutUnsubscribed, s.kind) && name == "suppressed-unsub" {
+				continue
 			}
 			var last models.Event
 			for _, e := range s.events {
 				if e.Log == c.Recipients[i].Log && (e.Event.Kind.Failure() || e.Event.Kind == models.Delivered) {
 					last = e.Event
 				}
+			}
+			if slices.Contains(withoutReason, s.kind) && strings.HasPrefix(name, "suppressed-") {
+				last.Reason = want[name].reason
 			}
 			if last.Kind != want[name].kind || last.Reason != want[name].reason {
 				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want[name])
@@ -292,8 +343,8 @@ func TestSimulatedFaults(t *testing.T) {
 			c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "deliver+2@sim.test")
 			parts := s.adapter.Send(ctx, c)
 			cancel()
-			if mode == simulator.ModeTruncate && !slices.Contains(withLog, s.kind) {
-				want = models.Unknown // the answer says which mails were accepted
+			if mode == simulator.ModeTruncate && (!slices.Contains(whole, s.kind) || slices.Contains(counting, s.kind)) {
+				want = models.Unknown // the answer says which mails were accepted, or how many
 			}
 			if len(parts) != 1 || parts[0].Class != want {
 				t.Errorf("%s: %+v, want %s", mode, parts, want)
@@ -303,8 +354,11 @@ func TestSimulatedFaults(t *testing.T) {
 		c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "refused@sim.test", "deliver+2@sim.test")
 		parts := s.adapter.Send(t.Context(), c)
 		for _, p := range parts {
+			if p.Class == models.Unknown && slices.Contains(counting, s.kind) {
+				continue
+			}
 			if p.Class != models.Split && p.Class != models.RejectedRecipient &&
-				(p.Class != models.Accepted || slices.Contains(withLog, s.kind)) ||
+				(p.Class != models.Accepted || slices.Contains(whole, s.kind)) ||
 				p.Class == models.RejectedRecipient && p.Recipients != models.SetOf(2) {
 				t.Errorf("a refused recipient among others: %+v", parts)
 			}

@@ -142,7 +142,7 @@ func TestInitRefuses(t *testing.T) {
 	sg, mg := "init --provider sendgrid ", "init --provider mailgun "
 	other := "--domain other.test --base-url " + api + "/mg --key-file " + secret(t, "secret-mg")
 	for line, want := range map[string]string{
-		"init --provider ses":                                `--provider: "ses" must be one of sendgrid, mailgun, postmark, resend, smtp, lmtp`,
+		"init --provider ses":                                `--provider: "ses" must be one of sendgrid, mailgun, postmark, resend, mailjet, sparkpost, smtp, lmtp`,
 		sg + "--base-url " + api + "/sg --key-file " + wrong: "SendGrid refuses the key (401)",
 		sg + "--key-file /none":                              "no such file",
 		sg + "--user Ann":                                    `"Ann" is not a user name`,
@@ -175,6 +175,29 @@ func TestInitRefuses(t *testing.T) {
 		folder,
 	)
 	require.Contains(t, errs, "The key was not checked: SendGrid cannot be reached")
+}
+
+// TestInitTakesBothKeys: init asks for the second part of a key that has two, or takes it from a file, and writes it to a
+// file of its own.
+func TestInitTakesBothKeys(t *testing.T) {
+	t.Parallel()
+	sim, api := simulatedProviders(t, simulator.Options{})
+	require.NoError(t, sim.AddAccount(simulator.Account{Name: "mj", Kind: "mailjet", Key: "public:secret-mj"}))
+	folder := t.TempDir()
+	line := []string{"init", "--provider", "mailjet", "--base-url", api + "/mj", "--folder", folder}
+	_, errs := typed(t, 1, "public\nwrong\n", line...)
+	require.Contains(t, errs, "Mailjet refuses the key (401)")
+	_, errs = typed(t, 2, "public\nse cret\n", line...)
+	require.Contains(t, errs, "--secret-key: holds spaces")
+	out, errs := typed(t, 0, "public\n", append(line, "--secret-key-file", secret(t, "secret-mj"))...)
+	require.Contains(t, errs, "ok       key: may send mail")
+	require.NotContains(t, out+errs, "secret-mj")
+	text, err := os.ReadFile(filepath.Join(folder, "safedelivr.yaml"))
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^    secret_key_file: ".*/mj.secret_key"$`, string(text))
+	cfg, err := config.Load(filepath.Join(folder, "safedelivr.yaml"), nil)
+	require.NoError(t, err)
+	require.Equal(t, "secret-mj", cfg.Providers["mj"].SecretKey)
 }
 
 // secret writes a secret to a file and returns its path.

@@ -25,9 +25,10 @@ import (
 // initFlags are the flags of init. init asks for those that are missing.
 type initFlags struct {
 	setup.Options
-	keyFile, webhookKeyFile string
-	user                    string
-	noCheck                 bool
+	keyFile, secretKeyFile, webhookKeyFile string
+
+	user    string
+	noCheck bool
 }
 
 func initCommand(c *cli) *cobra.Command {
@@ -47,6 +48,8 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(providers.Names(), ", "))
 	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: like sg, short for its kind)")
 	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, or with the password (default: ask)")
+	f.StringVar(&o.secretKeyFile, "secret-key-file", "",
+		"file with the second part of an API key that has two (default: ask)")
 	o.addServer(f)
 	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain, for kinds that need one")
 	f.StringVar(
@@ -169,7 +172,7 @@ func askFor(c *cli, o *initFlags) error {
 			}
 		}
 	}
-	if err := askForKeys(c, in, o, kind.Server); err != nil {
+	if err := askForKeys(c, in, o, &kind); err != nil {
 		return err
 	}
 	if p.Events = models.EventsNone; p.WebhookKey != "" {
@@ -190,17 +193,24 @@ func askFor(c *cli, o *initFlags) error {
 }
 
 // askForKeys reads the secrets of a provider from files, or asks for the key, or for the password of a mail server.
-func askForKeys(c *cli, in *bufio.Reader, o *initFlags, server bool) (err error) {
+func askForKeys(c *cli, in *bufio.Reader, o *initFlags, kind *providers.Kind) (err error) {
 	p := &o.Provider
-	secret, what := &p.APIKey, "API key"
-	if server {
-		secret, what = &p.Password, "Password"
-	}
-	switch {
-	case o.keyFile != "":
-		*secret, err = readLine(o.keyFile)
-	case !server || p.User != "":
-		*secret, err = c.askSecret(in, what+": ")
+	for _, q := range []struct {
+		need, ask  bool
+		secret     *string
+		what, file string
+	}{
+		{!kind.Server, true, &p.APIKey, "API key", o.keyFile},
+		{kind.Pair, true, &p.SecretKey, "Secret key", o.secretKeyFile},
+		{kind.Server, p.User != "", &p.Password, "Password", o.keyFile},
+	} {
+		switch {
+		case !q.need || err != nil:
+		case q.file != "":
+			*q.secret, err = readLine(q.file)
+		case q.ask:
+			*q.secret, err = c.askSecret(in, q.what+": ")
+		}
 	}
 	if err == nil && o.webhookKeyFile != "" {
 		p.WebhookKey, err = readLine(o.webhookKeyFile)

@@ -214,6 +214,7 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 		Name:          name,
 		Kind:          c.Kind,
 		APIKey:        c.APIKey,
+		Pair:          c.Pair,
 		Domain:        c.Domain,
 		BaseURL:       c.BaseURL,
 		WebhookKey:    c.WebhookKey,

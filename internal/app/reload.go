@@ -52,7 +52,7 @@ func (a *App) Reload(next *config.Config) error {
 // settingsFrom returns the settings of a provider with the keys of another configuration.
 func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
 	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
-	s.APIKey, s.Password = n.APIKey, n.Password
+	s.APIKey, s.Pair, s.Password = n.APIKey, n.Pair, n.Password
 	s.WebhookKey, s.WebhookKeyOld, s.Events = n.WebhookKey, n.WebhookKeyOld, n.Events
 	return s
 }

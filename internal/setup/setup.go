@@ -81,7 +81,7 @@ func Write(o Options) (Files, error) {
 		line("    port: %d", p.Port)
 	}
 	for _, s := range []struct{ setting, value string }{
-		{"api_key", p.APIKey}, {"password", p.Password}, {"webhook_key", p.WebhookKey},
+		{"api_key", p.APIKey}, {"secret_key", p.SecretKey}, {"password", p.Password}, {"webhook_key", p.WebhookKey},
 	} {
 		if s.value == "" {
 			continue

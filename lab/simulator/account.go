@@ -7,32 +7,38 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailjet"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/smtp"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/sparkpost"
 )
 
 // The providers that can be simulated.
 const (
-	SendGrid = "sendgrid"
-	Mailgun  = "mailgun"
-	Postmark = "postmark"
-	Resend   = "resend"
-	SMTP     = "smtp"
-	LMTP     = "lmtp"
+	SendGrid  = "sendgrid"
+	Mailgun   = "mailgun"
+	Postmark  = "postmark"
+	Resend    = "resend"
+	SMTP      = "smtp"
+	LMTP      = "lmtp"
+	Mailjet   = "mailjet"
+	SparkPost = "sparkpost"
 )
 
 // providers holds the constructor of each kind.
 var providers = map[string]func(*provider.Account) (*provider.Provider, error){
-	SendGrid: sendgrid.New,
-	Mailgun:  mailgun.New,
-	Postmark: postmark.New,
-	Resend:   resend.New,
-	SMTP:     smtp.New,
-	LMTP:     smtp.New,
+	SendGrid:  sendgrid.New,
+	Mailgun:   mailgun.New,
+	Postmark:  postmark.New,
+	Resend:    resend.New,
+	SMTP:      smtp.New,
+	LMTP:      smtp.New,
+	Mailjet:   mailjet.New,
+	SparkPost: sparkpost.New,
 }
 
 // An Account is a customer account at a simulated provider.

@@ -1,5 +1,6 @@
 // Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
-// Postmark and Resend, and servers that take mail by SMTP or LMTP. The providers' real SDKs talk to it, and it sends webhooks that
+// Postmark, Resend, Mailjet and SparkPost, and servers that take mail by SMTP or LMTP.
+// The providers' real SDKs talk to it, and it sends webhooks that
 // are signed like the real ones.
 //
 // A [Simulator] is an [http.Handler]. Each account has its own path prefix: the

@@ -58,6 +58,11 @@ func TestProviderThatCannotCarry(t *testing.T) {
 	require.Equal(t, "it takes no addresses with characters beyond ASCII",
 		headers(models.Capabilities{Headers: true, Variables: true}))
 	require.Equal(t, "it takes no variables of recipients", headers(models.Capabilities{Headers: true, UTF8: true}))
+	several := &models.Batch{Content: models.Content{ReplyTo: make([]models.Address, 2)}}
+	carries := models.Capabilities{OneReply: true}
+	require.Equal(t, "it takes one reply-to address", carries.Refuses(several))
+	several.Content.ReplyTo = several.Content.ReplyTo[:1]
+	require.Empty(t, carries.Refuses(several))
 	st := plan(1001, nil, nil)
 	require.Equal(t, End, st.Do)
 	require.Equal(t, models.RejectedHere, st.Reason)

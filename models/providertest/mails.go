@@ -129,6 +129,13 @@ func testMails(t *testing.T, s Suite) {
 			p, rec := serve(t, s)
 			c := call(2)
 			c.Content, c.Files = &m.Content, m.Files
+			if s.Unfit != nil && s.Unfit(c.Content) {
+				only(t, c, p.Send(t.Context(), c), models.RejectedHereClass)
+				if rec.calls != 0 {
+					t.Errorf("%d requests for a mail that it does not take", rec.calls)
+				}
+				return
+			}
 			if s.FilesSingly && len(m.Files) > 0 {
 				parts := p.Send(t.Context(), c)
 				only(t, c, parts, models.RejectedHereClass)

@@ -60,7 +60,11 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i := range copies {
 		mails[copies[i].Log] = true
 	}
-	rec.s.Accept(w, len(mails))
+	n := len(mails)
+	if rec.s.Recipients {
+		n = len(copies)
+	}
+	rec.s.Accept(w, n)
 }
 
 // answering starts a provider that always gives the same answer.

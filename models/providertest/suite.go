@@ -35,6 +35,11 @@ type Suite struct {
 	// each of several mails, so that a part of it proves nothing.
 	Accept  func(w http.ResponseWriter, n int)
 	PerMail bool
+	// Recipients says that n is the number of recipients, also of one mail to several.
+	Recipients bool
+
+	// Unfit says that the provider takes no message with a content, so that the adapter refuses it; nil: it takes all.
+	Unfit func(c *models.Content) bool
 
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool

@@ -69,11 +69,11 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 		}
 		return parts
 	}
-	parts := a.By(rules)
-	if parts[0].Class == models.Split {
+	class, reason := a.Meaning(rules)
+	if class == models.Split {
 		return badRecipient(a)
 	}
-	return parts
+	return a.Whole(class, reason)
 }
 
 // accepted reads a 2xx. The Messages API answers with a JSON object, so the body decides:

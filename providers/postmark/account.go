@@ -157,23 +157,22 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	if err := p.Ask(ctx, http.MethodGet, "/webhooks?MessageStream="+stream, nil, &in); err != nil {
 		return a, err
 	}
-	on, secret := map[string]bool{}, false
+	var hooks []kind.Hook
 	_, address, _ := strings.Cut(webhookURL, "//")
 	for _, w := range in.Webhooks {
 		if !strings.HasSuffix(w.URL, address) {
 			continue
 		}
-		secret = secret || strings.Contains(w.URL, "@") || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0
+		h := kind.Hook{Secret: strings.Contains(w.URL, "@") || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0}
 		for name, t := range w.Triggers {
-			on[name] = on[name] || t.Enabled
+			if t.Enabled {
+				h.Events = append(h.Events, name)
+			}
 		}
+		hooks = append(hooks, h)
 	}
-	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+	events.InspectHooks(&a, webhookURL, hooks,
 		"Add a webhook at Postmark (Servers → Webhooks) with the URL "+webhookURL+" and these events.",
-		func(name string) bool { return on[name] })
-	if len(on) > 0 {
-		a.Check("webhooks", "have a user name or a header of their own", secret, "have no secret, so that all are refused",
-			"Set basic auth of the webhook to what webhook_key has.")
-	}
+		"Set basic auth of the webhook to what webhook_key has.")
 	return a, nil
 }

@@ -90,19 +90,19 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 // write writes a mail.
 func write(w *kind.Writer, m *kind.Mail) {
 	c, to := m.Call, m.To
-	w.Field("From", address(c.Content.From.Name, c.Content.From.Email)).Field("To", address(to.Name, to.Email))
+	w.Field("From", message.Named(c.Content.From.Name, c.Content.From.Email)).Field("To", message.Named(to.Name, to.Email))
 	for name, role := range [2]models.Role{models.CC, models.BCC} {
 		var list []string
 		for i := range c.Recipients {
 			if r := &c.Recipients[i]; r.Role == role {
-				list = append(list, address(r.Name, r.Email))
+				list = append(list, message.Named(r.Name, r.Email))
 			}
 		}
 		w.Optional([2]string{"Cc", "Bcc"}[name], strings.Join(list, ", "))
 	}
 	var replies []string
 	for _, a := range c.Content.ReplyTo {
-		replies = append(replies, address(a.Name, a.Email))
+		replies = append(replies, message.Named(a.Name, a.Email))
 	}
 	w.Optional("ReplyTo", strings.Join(replies, ", ")).Field("Subject", m.Subject)
 	w.Optional("TextBody", m.Text).Optional("HtmlBody", m.HTML)
@@ -125,16 +125,6 @@ func write(w *kind.Writer, m *kind.Mail) {
 		w.End('}')
 	}
 	w.End(']')
-}
-
-var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// address returns an address with its name in quotes.
-func address(name, email string) string {
-	if name = message.Name(name); name == "" {
-		return email
-	}
-	return `"` + quoted.Replace(name) + `" <` + email + ">"
 }
 
 // rules are the meanings of error codes, which are numbers of Postmark's own. 406 does not say whether the address
@@ -177,11 +167,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	if in.Code != "0" {
 		a.Code = string(in.Code)
 	}
-	parts := a.By(rules)
-	if parts[0].Class == models.Split {
-		return a.BadAddress()
-	}
-	return parts
+	return a.By(rules)
 }
 
 // results reads a 2xx, which has a result for each mail, in order. If their number is not that of the mails, it is not
@@ -194,19 +180,14 @@ func (p *Adapter) results(a *kind.Answer) (parts []models.Part) {
 	}
 	for i, mail := range mails {
 		own := p.About(a, string(in[i].Code), string(in[i].Message))
-		class, reason := own.Meaning(rules)
 		switch refused := own.Code != "" && own.Code != "0"; {
-		case !refused && in[i].MessageID != "":
+		case refused:
+			parts = append(parts, own.Refused(mail, rules))
+		case in[i].MessageID != "":
 			parts = append(parts, own.Accepted(mail, in[i].MessageID))
-			continue
-		case !refused:
-			class, reason = models.Unknown, ""
-		case class == models.Split && a.Call.Together():
-			class, reason = models.RejectedHereClass, models.RejectedHere
-		case class == models.Split:
-			class, reason = models.RejectedRecipient, models.MailboxInvalid
+		default:
+			parts = append(parts, own.Part(models.Unknown, "", mail))
 		}
-		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }

@@ -216,10 +216,10 @@ func TestInspect(t *testing.T) {
 	}{
 		"all is well": {`{"Name":"Shop","DeliveryType":"Live"}`,
 			`{"Webhooks":[{"Url":"` + hook + `","HttpAuth":{"Username":"u","Password":"p"},` + all + `}]}`, 200,
-			[]string{ok, events, "ok have a user name"}},
+			[]string{ok, events, "ok have a secret"}},
 		"in the URL": {`{"Name":"Shop","DeliveryType":"Live"}`,
 			`{"Webhooks":[{"Url":"https://u:p@mail.example.com/webhooks/pm",` + all + `}]}`, 200,
-			[]string{ok, events, "ok have a user name"}},
+			[]string{ok, events, "ok have a secret"}},
 		"no secret": {`{"Name":"Shop","DeliveryType":"Live"}`, `{"Webhooks":[{"Url":"` + hook + `",` + all + `}]}`, 200,
 			[]string{ok, events, "wrong have no secret"}},
 		"elsewhere": {`{"Name":"Shop","DeliveryType":"Sandbox"}`, `{"Webhooks":[{"Url":"https://u:p@x.test",` + all + `}]}`, 200,

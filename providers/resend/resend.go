@@ -9,8 +9,6 @@ package resend
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -68,19 +66,12 @@ var New = kind.New[[]byte, Adapter](&Spec)
 // sends nothing again ("Idempotency Keys").
 func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
 
-// Account names the account without showing its key: another one does not know the idempotency keys of this one.
-func (p *Adapter) Account() string {
-	sum := sha256.Sum256([]byte(p.Root + " " + p.Keys().API))
-	return hex.EncodeToString(sum[:8])
-}
+// Account names the account, which alone knows its idempotency keys.
+func (p *Adapter) Account() string { return p.AccountName() }
 
-// Send implements models.Adapter. The key of a call is made from its chunk and its attempt, so that another process
-// makes the same.
+// Send implements models.Adapter.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	h := http.Header{"X-Batch-Validation": {"permissive"}}
-	if len(c.Recipients) > 0 {
-		h.Set("Idempotency-Key", "sd-"+c.Recipients[0].Log.ChunkID().String()+"-"+strconv.Itoa(c.Attempt))
-	}
+	h := kind.CallKey(http.Header{"X-Batch-Validation": {"permissive"}}, c)
 	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, h) }
 	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
@@ -186,10 +177,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	if a.OK() {
 		return p.accepted(a)
 	}
-	if parts := a.By(rules); parts[0].Class != models.Split {
-		return parts
-	}
-	return a.BadAddress()
+	return a.By(rules)
 }
 
 // accepted reads a 2xx: the ids of the accepted mails in order, and the index and the message of each other one. If

@@ -165,8 +165,28 @@ func (r *Rule) fits(a *Answer) bool {
 		(r.Words == nil || r.Words.MatchString(a.Said))
 }
 
-// By returns one part with all recipients of the call and what the answer means by rules.
-func (a *Answer) By(own []Rule) []models.Part { return a.Whole(a.Meaning(own)) }
+// By returns the parts of an answer that accepts nothing, by what it means by rules. Those with the class split are
+// about an address that is not named.
+func (a *Answer) By(own []Rule) []models.Part {
+	class, reason := a.Meaning(own)
+	if class == models.Split {
+		return a.BadAddress()
+	}
+	return a.Whole(class, reason)
+}
+
+// Refused returns the part of one mail of the call that is refused, by rules. Those with the class split are about its
+// address.
+func (a *Answer) Refused(mail models.Set, own []Rule) models.Part {
+	class, reason := a.Meaning(own)
+	switch {
+	case class == models.Split && a.Call.Together():
+		class, reason = models.RejectedHereClass, models.RejectedHere
+	case class == models.Split:
+		class, reason = models.RejectedRecipient, models.MailboxInvalid
+	}
+	return a.Part(class, reason, mail)
+}
 
 // BadAddress returns the parts of an answer that refuses an address without naming it. Of several mails all are split;
 // one mail to several is not divided to find the address.

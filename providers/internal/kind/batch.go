@@ -10,6 +10,7 @@ import (
 // Limits are the sizes that a provider takes, in bytes.
 type Limits struct {
 	Title   string // of the provider
+	Member  string // of the object that has the list; "": the list is the body
 	Mail    int    // with its attachments, as it is sent
 	Request int
 }
@@ -19,6 +20,7 @@ type Mail struct {
 	*models.Call
 	To *models.CallRecipient
 	message.Rendered
+	Unfit string // why the provider cannot take it; write may set it
 }
 
 // Batch returns the body of a call with a JSON object for each mail, as write makes it, or the parts of a call that
@@ -31,16 +33,23 @@ func Batch(
 		return nil, message.Refuse(c.Numbers(), models.TooLarge, "the message"+larger)
 	}
 	var flaws message.Flaws
-	w := Writer{'['}
+	var w Writer
+	if most.Member != "" {
+		w.Begin('{').Key(most.Member)
+	}
+	w.Begin('[')
 	for i := range message.Mails(c) {
 		r, start := &c.Recipients[i], len(w)
 		m, missing := message.Render(c.Content, &r.Recipient)
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		write(w.Begin('{'), &Mail{c, r, m})
+		mail := Mail{Call: c, To: r, Rendered: m}
+		write(w.Begin('{'), &mail)
 		w.End('}')
 		switch {
+		case mail.Unfit != "":
+			flaws.Unfit(r, mail.Unfit)
 		case len(w)-start > most.Mail:
 			flaws.TooLong(r)
 		case i > 0 && len(w) > most.Request:
@@ -50,7 +59,10 @@ func Batch(
 			return nil, parts
 		}
 	}
-	return *w.End(']'), flaws.Parts(c, "the message"+larger)
+	if w.End(']'); most.Member != "" {
+		w.End('}')
+	}
+	return w, flaws.Parts(c, "the message"+larger)
 }
 
 // Mails returns the recipients of each mail of the call, in order.

@@ -4,6 +4,7 @@ package kind
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"slices"
@@ -36,6 +37,7 @@ type Spec[K any] struct {
 	Lag        time.Duration         // of its log of events
 	Repeat     time.Duration         // for which it repeats every webhook that was not received
 	Domain     bool                  // it needs the setting domain
+	Pair       bool                  // it needs the setting secret_key: its API key is user:password then
 	Key        func(text string) (K, error)
 	Authorize  func(h http.Header, key string) // adds the API key to a request
 
@@ -54,6 +56,12 @@ func (s *Spec[K]) Check(o settings.Settings) []error {
 		errs = append(errs, settings.Mistake{Setting: "domain",
 			Text: "must be a name like mg.example.com, of letters, digits, '-' and '.'"})
 	}
+	switch {
+	case s.Pair && o.SecretKey == "":
+		errs = append(errs, settings.Mistake{Setting: "secret_key", Text: "required: the second part of the API key"})
+	case s.Pair && !settings.Visible(o.SecretKey):
+		errs = append(errs, settings.Mistake{Setting: "secret_key", Text: settings.NoKey})
+	}
 	for _, key := range [2][2]string{{"webhook_key", o.WebhookKey}, {"webhook_key_old", o.WebhookKeyOld}} {
 		if key[1] == "" {
 			continue
@@ -67,6 +75,11 @@ func (s *Spec[K]) Check(o settings.Settings) []error {
 
 // Bearer adds an API key as a bearer token.
 func Bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+
+// Basic adds an API key of two parts, user:password.
+func Basic(h http.Header, key string) {
+	h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(key)))
+}
 
 // A Base is the part of an adapter that all kinds have. Its methods implement those of models.Adapter that need no more
 // than a Spec.
@@ -82,8 +95,8 @@ type Base[K any] struct {
 // Keys are replaced as a whole while the adapter is in use.
 type Keys[K any] struct {
 	API     string
-	Webhook []K    // each verifies webhooks; empty: the provider gets none
-	before  string // the API key that calls in flight may have; "" at first
+	Webhook []K       // each verifies webhooks; empty: the provider gets none
+	secrets [4]string // parts of the API key, and of the one before, which calls in flight may have
 }
 
 // New returns the constructor of the adapters of a kind. Its error names all mistakes in the settings.
@@ -118,7 +131,10 @@ func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 // SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
 // keep theirs.
 func (b *Base[K]) SetKeys(s settings.Settings) {
-	k := &Keys[K]{API: s.APIKey}
+	k := &Keys[K]{API: s.APIKey, secrets: [4]string{s.APIKey}}
+	if b.Pair {
+		k.API, k.secrets[1] = s.APIKey+":"+s.SecretKey, s.SecretKey
+	}
 	for _, text := range [2]string{s.WebhookKey, s.WebhookKeyOld} {
 		if text == "" {
 			continue
@@ -128,7 +144,7 @@ func (b *Base[K]) SetKeys(s settings.Settings) {
 		}
 	}
 	if old := b.keys.Load(); old != nil {
-		k.before = old.API
+		copy(k.secrets[2:], old.secrets[:2])
 	}
 	b.keys.Store(k)
 }
@@ -137,10 +153,7 @@ func (b *Base[K]) SetKeys(s settings.Settings) {
 func (b *Base[K]) Keys() *Keys[K] { return b.keys.Load() }
 
 // Words returns a text for storing: without addresses and without the API key.
-func (b *Base[K]) Words(text string) string {
-	k := b.keys.Load()
-	return parse.Text(text, k.API, k.before)
-}
+func (b *Base[K]) Words(text string) string { return parse.Text(text, b.keys.Load().secrets[:]...) }
 
 // MaxRecipients implements models.Adapter.
 func (b *Base[K]) MaxRecipients() int { return b.Recipients }

@@ -53,3 +53,21 @@ func (e Events) Inspect(a *inspect.Account, url, wrong, todo string, on func(set
 	}
 	a.Check("webhooks", "go to "+url, len(off) == 0, wrong+strings.Join(off, ", "), todo)
 }
+
+// A Hook is a webhook at a provider that goes to our URL, and whether it has a secret.
+type Hook struct {
+	Events []string // that it posts, by their names in the settings
+	Secret bool
+}
+
+// InspectHooks adds the findings whether webhooks post all events to a URL, and whether each has a secret. todo and
+// secret say what to do otherwise.
+func (e Events) InspectHooks(a *inspect.Account, url string, hooks []Hook, todo, secret string) {
+	e.Inspect(a, url, "do not go to "+url+" for: ", todo, func(name string) bool {
+		return slices.ContainsFunc(hooks, func(h Hook) bool { return slices.Contains(h.Events, name) })
+	})
+	if len(hooks) > 0 {
+		bare := slices.ContainsFunc(hooks, func(h Hook) bool { return !h.Secret })
+		a.Check("webhooks", "have a secret", !bare, "have no secret, so that all are refused", secret)
+	}
+}

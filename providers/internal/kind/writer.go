@@ -59,6 +59,18 @@ func (w *Writer) Bool(name string, value bool) *Writer {
 	return w
 }
 
+// Some writes a member that is a list or an object, unless it is empty.
+func Some[T any](w *Writer, name string, bracket byte, list []T, write func(T)) {
+	if len(list) == 0 {
+		return
+	}
+	w.Key(name).Begin(bracket)
+	for _, v := range list {
+		write(v)
+	}
+	w.End(bracket + 2) // as in ASCII
+}
+
 // Base64 writes a member that is a file. The base64 is written where it stays.
 func (w *Writer) Base64(name string, data []byte) *Writer {
 	w.Key(name)

@@ -23,6 +23,16 @@ func Unmarked(s, marks string) string {
 	return strings.Join(strings.FieldsFunc(s, mark), " ")
 }
 
+var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// Named returns an address with its name in quotes.
+func Named(name, email string) string {
+	if name = Name(name); name == "" {
+		return email
+	}
+	return `"` + quoted.Replace(name) + `" <` + email + ">"
+}
+
 // Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks
 // stay.
 func Body(s string) string {

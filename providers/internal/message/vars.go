@@ -99,14 +99,21 @@ func Render(c *models.Content, r *models.Recipient) (m Rendered, missing string)
 
 // Flaws are what is wrong with the mails of a call.
 type Flaws struct {
-	lacking, tooLong models.Set // recipients
-	lacks            string     // what one of them has no value for
+	lacking, unfit, tooLong models.Set // recipients
+	lacks                   string     // what one of them has no value for
+	why                     string     // one of them is unfit
 }
 
 // Lack notes that a recipient has no value for a placeholder, whose mail would show a raw token.
 func (f *Flaws) Lack(r *models.CallRecipient, placeholder string) {
 	f.lacking.Add(r.Log.Recipient())
 	f.lacks = placeholder
+}
+
+// Unfit notes that the provider cannot take the mail to a recipient, and why.
+func (f *Flaws) Unfit(r *models.CallRecipient, why string) {
+	f.unfit.Add(r.Log.Recipient())
+	f.why = why
 }
 
 // TooLong notes that the values of a recipient are longer than the provider takes.
@@ -120,7 +127,11 @@ func (f *Flaws) Parts(c *models.Call, tooLong string) []models.Part {
 		Reason:     models.InvalidRequest,
 		Text:       "the recipient has no value for the placeholder " + f.lacks,
 	}
-	if f.lacking.Empty() {
+	switch {
+	case !f.lacking.Empty():
+	case !f.unfit.Empty():
+		bad = models.Part{Class: models.RejectedHereClass, Recipients: f.unfit, Text: f.why}
+	default:
 		bad = models.Part{Class: models.RejectedHereClass, Recipients: f.tooLong, Reason: models.TooLarge, Text: tooLong}
 	}
 	if bad.Recipients.Empty() {

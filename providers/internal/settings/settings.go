@@ -26,6 +26,7 @@ type Settings struct {
 	Timeout       time.Duration      // of one call; 0: DefaultTimeout
 	MaxConns      int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
 
+	settings.Pair   // of kinds whose API key has two parts
 	settings.Server // of SMTP and LMTP
 }
 
@@ -64,8 +65,8 @@ func (s Settings) Check() []error {
 	switch {
 	case s.APIKey == "":
 		errs = append(errs, Mistake{"api_key", "required: the API key of the provider"})
-	case !visible(s.APIKey):
-		errs = append(errs, Mistake{"api_key", "holds spaces, line breaks or characters that no key has"})
+	case !Visible(s.APIKey):
+		errs = append(errs, Mistake{"api_key", NoKey})
 	}
 	return errs
 }
@@ -133,7 +134,10 @@ func Base(text string) (string, error) {
 	return u.String(), nil
 }
 
-// visible reports whether s consists of printable ASCII characters without spaces.
-func visible(s string) bool {
+// NoKey says what is wrong with a key that is not Visible.
+const NoKey = "holds spaces, line breaks or characters that no key has"
+
+// Visible reports whether s consists of printable ASCII characters without spaces.
+func Visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }

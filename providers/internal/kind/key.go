@@ -1,0 +1,25 @@
+package kind
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// CallKey sets the idempotency key of a call. It is made from its chunk and its attempt, so that another process makes
+// the same.
+func CallKey(h http.Header, c *models.Call) http.Header {
+	if len(c.Recipients) > 0 {
+		h.Set("Idempotency-Key", "sd-"+c.Recipients[0].Log.ChunkID().String()+"-"+strconv.Itoa(c.Attempt))
+	}
+	return h
+}
+
+// AccountName names the account without showing its key: another one does not know the idempotency keys of this one.
+func (b *Base[K]) AccountName() string {
+	sum := sha256.Sum256([]byte(b.Root + " " + b.Keys().API))
+	return hex.EncodeToString(sum[:8])
+}
