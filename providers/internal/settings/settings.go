@@ -27,6 +27,7 @@ type Settings struct {
 	MaxConns      int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
 
 	settings.Server // of SMTP and LMTP
+	settings.Amazon // of Amazon SES
 }
 
 // The defaults of Settings.
@@ -58,13 +59,16 @@ type Mistake struct {
 // Error implements error.
 func (m Mistake) Error() string { return m.Setting + ": " + m.Text }
 
+// Verifiable reports whether the settings have what verifies webhooks.
+func (s Settings) Verifiable() bool { return s.WebhookKey != "" || len(s.Topics) > 0 }
+
 // Check returns the mistakes that do not depend on the kind, for one with an API key.
 func (s Settings) Check() []error {
-	errs := s.CheckCommon()
+	errs := append(s.CheckCommon(), s.CheckVerifier("webhook_key")...)
 	switch {
 	case s.APIKey == "":
 		errs = append(errs, Mistake{"api_key", "required: the API key of the provider"})
-	case !visible(s.APIKey):
+	case !Visible(s.APIKey):
 		errs = append(errs, Mistake{"api_key", "holds spaces, line breaks or characters that no key has"})
 	}
 	return errs
@@ -88,9 +92,6 @@ func (s Settings) CheckCommon() []error {
 	switch {
 	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
 		wrong("events", "%q must be webhook or none", s.Events)
-	case s.Events == models.EventsWebhook && s.WebhookKey == "":
-		wrong("webhook_key", "required: without it webhooks cannot be verified "+
-			"(set events to none if the provider cannot reach this server)")
 	}
 	if s.WebhookKeyOld != "" && s.WebhookKey == "" {
 		wrong("webhook_key", "required if webhook_key_old is set")
@@ -102,6 +103,15 @@ func (s Settings) CheckCommon() []error {
 		wrong("concurrency", "%d must be at least 1", s.MaxConns)
 	}
 	return errs
+}
+
+// CheckVerifier returns the mistake that webhooks are expected and cannot be verified. setting is what verifies them.
+func (s Settings) CheckVerifier(setting string) []error {
+	if s.WithDefaults().Events != models.EventsWebhook || s.Verifiable() {
+		return nil
+	}
+	return []error{Mistake{setting, "required: without it webhooks cannot be verified " +
+		"(set events to none if the provider cannot reach this server)"}}
 }
 
 // ValidDomain reports whether s is a name of letters, digits, '-' and '.'. Mailgun answers a domain with a slash with
@@ -133,7 +143,7 @@ func Base(text string) (string, error) {
 	return u.String(), nil
 }
 
-// visible reports whether s consists of printable ASCII characters without spaces.
-func visible(s string) bool {
+// Visible reports whether s consists of printable ASCII characters without spaces.
+func Visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
