@@ -63,6 +63,7 @@ func TestKinds(t *testing.T) {
 			Domain:     "mg.example.com",
 			WebhookKey: publicKey(t),
 			Server:     settings.Server{Host: "127.0.0.1", Port: 25},
+			Amazon:     amazon("k"),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -82,13 +83,14 @@ func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 		errs := providers.Check(providers.Settings{
 			Name:       "No Name",
 			Kind:       k.Name,
-			APIKey:     "se cret",
+			APIKey:     "hid den",
 			Domain:     "x",
-			BaseURL:    "https://u:secret@h",
-			WebhookKey: " secret ",
+			BaseURL:    "https://u:hidden@h",
+			WebhookKey: " hidden ",
 			Timeout:    -1,
+			Amazon:     amazon("hid den"),
 		})
-		if len(errs) < 4 || strings.Contains(errors.Join(errs...).Error(), "cret") {
+		if len(errs) < 4 || strings.Contains(errors.Join(errs...).Error(), "den") {
 			t.Errorf("%s: %v", k.Name, errs)
 		}
 	}
@@ -153,7 +155,9 @@ func TestSetKeys(t *testing.T) {
 			Domain:  "mg.example.com",
 			BaseURL: server.URL,
 			Events:  models.EventsNone,
+			Amazon:  amazon("first-key"),
 		}
+		s.Topics = nil
 		a, err := providers.New(s)
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +167,7 @@ func TestSetKeys(t *testing.T) {
 		if err := a.VerifyHeader(&models.Webhook{At: time.Now()}); err == nil {
 			t.Errorf("%s: posts are verified without a key", k.Name)
 		}
-		s.APIKey, s.WebhookKey = "second-key", publicKey(t)
+		s.APIKey, s.WebhookKey, s.Amazon = "second-key", publicKey(t), amazon("second-key")
 		before := a.VerifyHeader(&models.Webhook{At: time.Now()})
 		providers.SetKeys(a, s)
 		parts := a.Send(t.Context(), providertest.SampleCall(1))
@@ -193,7 +197,7 @@ func TestCapabilitiesTable(t *testing.T) {
 	)
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
-			WebhookKey: publicKey(t), Server: settings.Server{Host: "127.0.0.1", Port: 25}})
+			WebhookKey: publicKey(t), Server: settings.Server{Host: "127.0.0.1", Port: 25}, Amazon: amazon("k")})
 		if err != nil {
 			t.Fatal(err)
 		}

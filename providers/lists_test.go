@@ -102,7 +102,7 @@ func (s *stage) bounces() string {
 func TestListsHavePages(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		n := 310 // more than two pages of 100
-		if slices.Contains(withLog, s.kind) {
+		if slices.Contains(withLog, s.kind) || s.kind == simulator.SES { // of 1,000
 			n = 2100
 		}
 		at := time.Now().Add(-time.Hour).Truncate(time.Second)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -48,7 +49,7 @@ func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	err := s.sim.AddAccount(simulator.Account{
 		Name:       "acc",
 		Kind:       kind,
-		Key:        "k",
+		Key:        simulatedKey(kind),
 		Domain:     "mg.sim.test",
 		WebhookURL: hook.URL,
 		SigningKey: webhookKeys[kind],
@@ -67,12 +68,27 @@ func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 		Domain:     "mg.sim.test",
 		BaseURL:    api.URL + "/acc",
 		WebhookKey: webhookKey,
+		Amazon:     amazon("k"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.adapter.Close(); s.sim.Close(); api.Close(); hook.Close() })
 	return s
+}
+
+// amazon returns the settings of Amazon SES, whose access key has two parts.
+func amazon(key string) settings.Amazon {
+	return settings.Amazon{Region: "us-east-1", AccessKeyID: key, SecretAccessKey: key,
+		Topics: []string{simulator.SESTopic + "acc"}}
+}
+
+// simulatedKey returns the key of an account of a kind.
+func simulatedKey(kind string) string {
+	if kind == simulator.SES {
+		return "k:k"
+	}
+	return "k"
 }
 
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +135,7 @@ func (s *stage) settle(t *testing.T) {
 }
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
-var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend}
+var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend, simulator.SES}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient. They answer a call as a whole.
 var withLog = []string{simulator.SendGrid, simulator.Mailgun}

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/ses"
 )
 
 // The providers that can be simulated.
@@ -20,7 +21,11 @@ const (
 	Mailgun  = "mailgun"
 	Postmark = "postmark"
 	Resend   = "resend"
+	SES      = "ses"
 )
+
+// SESTopic begins the ARN of the topic of an account at Amazon SES. The name of the account follows.
+const SESTopic = ses.Topic
 
 // providers holds the constructor of each kind.
 var providers = map[string]func(*provider.Account) (*provider.Provider, error){
@@ -28,6 +33,7 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	Mailgun:  mailgun.New,
 	Postmark: postmark.New,
 	Resend:   resend.New,
+	SES:      ses.New,
 }
 
 // An Account is a customer account at a simulated provider.
