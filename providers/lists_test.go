@@ -101,7 +101,7 @@ func (s *stage) bounces() string {
 // TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
 func TestListsHavePages(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
-		n := 310 // more than two pages of 100
+		n := 310                                                         // more than two pages of 100
 		if slices.Contains(withLog, s.kind) || s.kind == simulator.SES { // of 1,000
 			n = 2100
 		}

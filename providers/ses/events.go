@@ -102,7 +102,11 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	of, to := in.happened(events.Kind(string(name)))
 	if len(to) == 0 {
 		to = []recipient{{}}
+		if len(in.Mail.Destination) == 1 {
+			to[0].Email = in.Mail.Destination[0]
+		}
 	}
+	several := len(to) > 1 || len(in.Mail.Destination) > 1
 	for _, one := range to {
 		r := kind.Report{
 			Name:      parse.Str(strings.ReplaceAll(string(name), " ", "")),
@@ -116,7 +120,9 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 		}
 		r.Kind = events.Kind(string(name))
 		r.At, _ = parse.Time(cmp.Or(of.Timestamp, in.Mail.Timestamp))
-		of.explain(&r.Event, one, len(in.Mail.Destination))
+		if of.explain(&r.Event, one, several); several && one.Email == "" {
+			r.Kind = ""
+		}
 		r.AddTo(&out, 1)
 	}
 	return out
@@ -152,9 +158,9 @@ func (in *report) happened(kind models.EventKind) (of *what, to []recipient) {
 	return &what{}, all
 }
 
-// explain sets kind and reason of an event of a mail to a number of recipients. It is of no kind if it does not say
+// explain sets kind and reason of an event of a mail, which may be one to several. It is of no kind if it does not say
 // which of them it is about, or if it is no complaint.
-func (w *what) explain(ev *models.Event, to recipient, recipients int) {
+func (w *what) explain(ev *models.Event, to recipient, several bool) {
 	b := kind.Bounce{Type: w.BounceType, SubType: w.BounceSubType, Status: to.Status, Server: to.Diagnostic}
 	switch ev.Kind {
 	case models.Bounced:
@@ -178,7 +184,7 @@ func (w *what) explain(ev *models.Event, to recipient, recipients int) {
 			ev.Kind = ""
 		}
 	case models.Opened, models.Clicked, models.Unsubscribed:
-		if recipients > 1 || ev.Kind == models.Unsubscribed && !w.New.UnsubscribeAll {
+		if several || ev.Kind == models.Unsubscribed && !w.New.UnsubscribeAll {
 			ev.Kind = ""
 		}
 	}
