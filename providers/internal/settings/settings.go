@@ -5,6 +5,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -122,6 +123,12 @@ func ValidDomain(s string) bool {
 	}
 	return len(s) <= 253 && strings.Contains(s, ".") && !strings.Contains(s, "..") && strings.Trim(s, ".-") == s &&
 		!strings.ContainsFunc(s, other)
+}
+
+// Loopback reports whether a host is this machine.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Base checks the base URL of an API and returns it without the version path and

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -25,6 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
 // The statuses of refusals. SNS repeats a post after 503, and never after 4xx.
@@ -168,8 +168,7 @@ func New(root string) *Verifier {
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	u, err := url.Parse(root)
-	if ip := net.ParseIP(u.Hostname()); err == nil && (ip != nil && ip.IsLoopback() || u.Hostname() == "localhost") {
+	if u, err := url.Parse(root); err == nil && settings.Loopback(u.Hostname()) {
 		t.stand, t.Client.Transport = true, &standIn{u, t.Client.Transport}
 	}
 	return t
