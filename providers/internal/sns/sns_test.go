@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,6 +54,18 @@ func (n *notary) RoundTrip(req *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(body))}, nil
 }
 
+// keys are made once, because that takes long.
+var keys = sync.OnceValue(func() (out [3]*rsa.PrivateKey) {
+	for i := range out {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			panic(err)
+		}
+		out[i] = key
+	}
+	return out
+})
+
 func newNotary(t *testing.T) (*notary, *Verifier) {
 	t.Helper()
 	issue := func(name string, ca bool, key *rsa.PrivateKey, by *x509.Certificate, byKey *rsa.PrivateKey) ([]byte, *x509.Certificate) {
@@ -67,12 +80,7 @@ func newNotary(t *testing.T) (*notary, *Verifier) {
 		require.NoError(t, err)
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), parsed
 	}
-	var keys [3]*rsa.PrivateKey
-	for i := range keys {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		require.NoError(t, err)
-		keys[i] = key
-	}
+	keys := keys()
 	n := &notary{key: keys[2]}
 	_, n.root = issue("root", true, keys[0], nil, keys[0])
 	var ca *x509.Certificate
