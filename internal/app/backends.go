@@ -161,8 +161,12 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 	}
 	events := eventsOf(c)
 	if s := providerSettings(cfg, name); events == models.EventsWebhook && !s.Verifiable() {
+		verifier := "webhook_key"
+		if k, _ := providers.Find(c.Kind); k.Region {
+			verifier = "topics"
+		}
 		log.Warn("provider has no webhook key: its webhooks are answered 503 and its mail gets no final event; set "+
-			cfg.Name("providers."+name+".webhook_key")+", or "+cfg.Name("providers."+name+".events")+
+			cfg.Name("providers."+name+"."+verifier)+", or "+cfg.Name("providers."+name+".events")+
 			" to none if it cannot reach this server", "provider", name)
 	}
 	return provider.Spec{Adapter: adapter, Provider: models.Provider{
