@@ -259,7 +259,20 @@ func TestCapabilitiesTable(t *testing.T) {
 			"  recipient a call. Its events do not say which of several recipients they are about, so it gets no cc and bcc. Its\n" +
 			"  tags are only letters, digits, `_` and `-`, so those of messages are left out. It refuses quoted names, so that\n" +
 			"  quotes, brackets and colons in names become spaces, too. No size of a batch is documented: it is taken for that of a mail.\n" +
-			"- A call to Resend has an idempotency key of its chunk and attempt, for a day. An answer 409 leaves the outcome unknown.\n",
+			"- A call to Resend has an idempotency key of its chunk and attempt, for a day. An answer 409 leaves the outcome unknown.\n" +
+			"- Amazon SES gets one request for up to 50 recipients, with a template that is part of it. Whether it escapes values is\n" +
+			"  not documented for such templates: it is taken not to, as others found (aws-ses-v2-local pull request 101), and\n" +
+			"  subject, text and HTML have values of their own. Braces that it could read as a tag are values, too. Templates of\n" +
+			"  more than 500 kB, values of more than 256 kB, and `{{` in header fields go to one recipient a call, without a template.\n" +
+			"  It gets no message without a subject. A file that it refuses by its name is refused only there.\n" +
+			"- Tags of messages are left out at Amazon SES, which takes only letters, digits, `_` and `-`. Its events bring our IDs back\n" +
+			"  only if a configuration set reports them; others are found by their message id. Of one mail to several, opens and\n" +
+			"  clicks do not say whose they are, and are left out. With a low sending rate, set `CHUNK_LIMIT` to that rate.\n" +
+			"- A result of Amazon SES without a known status, or with a message id beside an error, leaves the outcome unknown.\n" +
+			"  `TRANSIENT_FAILURE` and `FAILED` are taken as not accepted. In the sandbox, an address that is not verified may be that\n" +
+			"  of a recipient. Complaints of type `not-spam` and `auth-failure` are none.\n" +
+			"- The certificate of Amazon SNS is read by HTTPS from Amazon only. If its file has further certificates, they must lead to a\n" +
+			"  root; it is not documented that it has.\n",
 	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

@@ -137,7 +137,18 @@ func page(t *testing.T, link, path string) string {
 func TestInitRegion(t *testing.T) {
 	t.Parallel()
 	folder, api := t.TempDir(), simulatedAPI(t)
-	_, errs := typed(t, 0, "us-east-1\nAKIA\nsecret-ses\n", "init", "--provider", "ses", "--base-url", api+"/ses", "--folder", folder)
+	_, errs := typed(
+		t,
+		0,
+		"us-east-1\nAKIA\nsecret-ses\n",
+		"init",
+		"--provider",
+		"ses",
+		"--base-url",
+		api+"/ses",
+		"--folder",
+		folder,
+	)
 	for _, want := range []string{"Region: ", "Access key ID: ", "Secret access key: ", "may send to everybody", "example.com is verified"} {
 		require.Contains(t, errs, want)
 	}

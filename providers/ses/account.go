@@ -32,9 +32,10 @@ func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.List
 		LastUpdateTime parse.Str
 	}
 	return kind.ReadList(&p.Base, q.List, func() ([]json.RawMessage, string, error) {
-		form := url.Values{"Reason": {q.List}, "PageSize": {"1000"}, "EndDate": {q.To.Add(time.Second).UTC().Format(time.RFC3339)}}
+		at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) } // the bounds are not selected
+		form := url.Values{"Reason": {q.List}, "PageSize": {"1000"}, "EndDate": {at(q.To.Add(time.Second))}}
 		if !q.From.IsZero() {
-			form.Set("StartDate", q.From.Add(-time.Second).UTC().Format(time.RFC3339))
+			form.Set("StartDate", at(q.From.Add(-time.Second)))
 		}
 		if q.Cursor != "" {
 			form.Set("NextToken", q.Cursor)
@@ -50,7 +51,7 @@ func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.List
 	})
 }
 
-// Unlist implements models.ProviderLists. An address has one reason, so that one with another reason is not on the list.
+// Unlist implements models.ProviderLists. An address has one reason: with another one it is not on the list.
 func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 	path := suppressions + "/" + strings.ReplaceAll(url.QueryEscape(address), "+", "%20")
 	var in struct{ SuppressedDestination struct{ Reason string } }
@@ -76,13 +77,13 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, nil
 	}
 	if err != nil {
-		return a, p.BadKey(&a, err, "Create an access key at Amazon (IAM → Users → Security credentials), and set both parts.")
+		return a, p.BadKey(&a, err, "Create an access key at Amazon (IAM → Users), and set both parts.")
 	}
 	q := in.SendQuota
 	a.Add(inspect.OK, "key", fmt.Sprintf("may read the account: %g of %g mails a day (-1: no limit), %g a second",
 		q.SentLast24Hours, q.Max24HourSend, q.MaxSendRate), "")
-	a.Check("account", "may send to everybody", in.ProductionAccessEnabled, "is in the sandbox: it sends only to verified addresses",
-		"Request production access at Amazon SES (Account dashboard).")
+	a.Check("account", "may send to everybody", in.ProductionAccessEnabled,
+		"is in the sandbox: it sends only to verified addresses", "Request production access at Amazon SES.")
 	a.Check("account", "may send", in.SendingEnabled && in.EnforcementStatus != "SHUTDOWN",
 		"sending is off; Amazon's enforcement says "+in.EnforcementStatus, "See the account dashboard of Amazon SES.")
 	if in.EnforcementStatus == "PROBATION" {
@@ -108,7 +109,7 @@ func (p *Adapter) inspectIdentities(ctx context.Context, a *inspect.Account) err
 			"Publish its DNS records (Amazon SES → Identities).")
 	}
 	if err == nil && len(in.EmailIdentities) == 0 {
-		a.Add(inspect.Wrong, "domains", "no domain is verified", "Add the domain that you send from (Amazon SES → Identities).")
+		a.Add(inspect.Wrong, "domains", "no domain is verified", "Add the one of the sender (Amazon SES → Identities).")
 	}
 	return err
 }
@@ -116,7 +117,7 @@ func (p *Adapter) inspectIdentities(ctx context.Context, a *inspect.Account) err
 // inspectSet finds out which events go to the topics.
 func (p *Adapter) inspectSet(ctx context.Context, a *inspect.Account, webhookURL string) error {
 	if p.set == "" {
-		a.Add(inspect.Warning, "webhooks", "no configuration set is named, so that only the default one of a domain reports events",
+		a.Add(inspect.Warning, "webhooks", "only the default configuration set of a domain reports events",
 			"Set configuration_set.")
 		return nil
 	}
@@ -127,9 +128,9 @@ func (p *Adapter) inspectSet(ctx context.Context, a *inspect.Account, webhookURL
 			SNSDestination     struct{ TopicArn string } `json:"SnsDestination"`
 		}
 	}
-	err := p.Ask(ctx, http.MethodGet, "/v2/email/configuration-sets/"+url.PathEscape(p.set)+"/event-destinations", nil, &in)
+	err := p.Ask(ctx, http.MethodGet, "/v2/email/configuration-sets/"+p.set+"/event-destinations", nil, &in)
 	if status, _ := kind.Status(err); status == http.StatusNotFound {
-		a.Add(inspect.Wrong, "webhooks", "there is no configuration set "+p.set, "Create it (Amazon SES → Configuration sets).")
+		a.Add(inspect.Wrong, "webhooks", "there is no configuration set "+p.set, "Create it at Amazon SES.")
 		return nil
 	}
 	var on []string

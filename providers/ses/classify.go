@@ -19,7 +19,9 @@ var (
 		`(local address|domain) (name )?(contains|starts|ends)|(illegal|invalid|bad) (destination|recipient)`)
 	aboutFile   = regexp.MustCompile(`(?i)attachment|file ?name|file extension|content ?type`)
 	notVerified = regexp.MustCompile(`(?i)not (been )?verified`)
-	daily       = regexp.MustCompile(`(?i)daily|24.hour`)
+	dailyQuota  = regexp.MustCompile(`(?i)(daily|24.hour)[^.]*quota`)
+	aboutVirus  = regexp.MustCompile(`(?i)virus`)
+	aboutLayout = regexp.MustCompile(`(?i)template`)
 )
 
 // rules are the meanings of errors, by the code of the header X-Amzn-ErrorType. An address that is not verified may be
@@ -30,18 +32,16 @@ var rules = []kind.Rule{
 		Reason: models.SenderNotVerified},
 	{Status: http.StatusBadRequest, Code: "AccountSuspendedException", Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Code: "SendingPausedException", Class: models.AccountClass},
-	{Status: http.StatusBadRequest, Code: "ThrottlingException", Words: daily, Class: models.AccountClass},
+	{Status: http.StatusBadRequest, Words: dailyQuota, Class: models.AccountClass},
+	{Status: http.StatusTooManyRequests, Words: dailyQuota, Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Code: "ThrottlingException", Class: models.Throttled},
-	{Status: http.StatusBadRequest, Code: "LimitExceededException", Words: daily, Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Code: "LimitExceededException", Class: models.Throttled},
-	{Status: http.StatusTooManyRequests, Words: daily, Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Code: "BadRequestException", Words: aboutSender, Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Code: "BadRequestException", Words: aboutAddress, Class: models.Split},
 	{Status: http.StatusBadRequest, Words: aboutFile, Class: models.RejectedHereClass},
-	{Status: http.StatusBadRequest, Words: regexp.MustCompile(`(?i)template`), Class: models.RejectedHereClass},
-	{Status: http.StatusBadRequest, Words: regexp.MustCompile(`(?i)virus`), Class: models.RejectedRequest,
-		Reason: models.Virus},
+	{Status: http.StatusBadRequest, Words: aboutLayout, Class: models.RejectedHereClass},
+	{Status: http.StatusBadRequest, Words: aboutVirus, Class: models.RejectedRequest, Reason: models.Virus},
 	{Status: http.StatusBadRequest, Code: "MessageRejected", Class: models.RejectedRequest, Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Code: "BadRequestException", Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},

@@ -123,8 +123,10 @@ func sign(topic string, key *rsa.PrivateKey, body []byte, at time.Time) (http.He
 
 // wrapped returns a post with an event.
 func wrapped(event string) []byte {
-	post, err := json.Marshal(map[string]string{"Type": "Notification", "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
-		"TopicArn": ownTopic, "Message": event + "\n", "Timestamp": "2026-11-21T12:00:01.000Z"})
+	post, err := json.Marshal(
+		map[string]string{"Type": "Notification", "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
+			"TopicArn": ownTopic, "Message": event + "\n", "Timestamp": "2026-11-21T12:00:01.000Z"},
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -157,9 +159,11 @@ func TestContract(t *testing.T) {
 			return h, bytes.Replace(body, []byte(`:mail"`), []byte(`:mail\nType\nNotification"`), 1)
 		},
 		Post: func(log models.ID, attempt int) []byte {
-			return wrapped(fmt.Sprintf(`{"eventType":"Delivery","mail":{"messageId":"m1","timestamp":"2026-11-21T12:00:00.000Z",`+
-				`"destination":["a@b.test"],"tags":{"ses:configuration-set":["events"],"sd_log":["%s"],"sd_attempt":["%d"]}},`+
-				`"delivery":{"timestamp":"2026-11-21T12:00:01.000Z","recipients":["a@b.test"],"smtpResponse":"250 ok"}}`, log, attempt))
+			return wrapped(
+				fmt.Sprintf(`{"eventType":"Delivery","mail":{"messageId":"m1","timestamp":"2026-11-21T12:00:00.000Z",`+
+					`"destination":["a@b.test"],"tags":{"ses:configuration-set":["events"],"sd_log":["%s"],"sd_attempt":["%d"]}},`+
+					`"delivery":{"timestamp":"2026-11-21T12:00:01.000Z","recipients":["a@b.test"],"smtpResponse":"250 ok"}}`, log, attempt),
+			)
 		},
 		Mixed: wrapped(`{"eventType":"Bounce","mail":{"messageId":{},"destination":"a@b.test","timestamp":7,` +
 			`"tags":{"sd_log":["01930000-0000-7000-8abc-def000000001"],"sd_attempt":[1],"x":7}},"bounce":{"bounceType":[],` +
@@ -248,7 +252,9 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 	var in input
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	auth := regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=AKIATEST/\d{8}/eu-central-1/ses/aws4_request, SignedHeaders=[a-z0-9;-]+, Signature=[0-9a-f]{64}$`)
+	auth := regexp.MustCompile(
+		`^AWS4-HMAC-SHA256 Credential=AKIATEST/\d{8}/eu-central-1/ses/aws4_request, SignedHeaders=[a-z0-9;-]+, Signature=[0-9a-f]{64}$`,
+	)
 	switch err := d.Decode(&in); {
 	case err != nil:
 		return nil, err
@@ -299,7 +305,12 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 var tagText = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
 // deliver returns the copies of a mail.
-func deliver(c providertest.Copy, to destination, tags, headers []pair, files []file) (out []providertest.Copy, err error) {
+func deliver(
+	c providertest.Copy,
+	to destination,
+	tags, headers []pair,
+	files []file,
+) (out []providertest.Copy, err error) {
 	if c.Subject == "" || c.Text == "" && c.HTML == "" || len(c.Text)+len(c.HTML) > 40<<20 {
 		return nil, errors.New("no subject, no content, or too much of it")
 	}
@@ -319,10 +330,14 @@ func deliver(c providertest.Copy, to destination, tags, headers []pair, files []
 		c.Headers[h.Name] = h.Value
 	}
 	for _, f := range files {
-		if inline := f.ContentDisposition == "INLINE"; inline != (f.ContentID != "") || f.ContentTransferEncoding != "BASE64" {
+		if inline := f.ContentDisposition == "INLINE"; inline != (f.ContentID != "") ||
+			f.ContentTransferEncoding != "BASE64" {
 			return nil, fmt.Errorf("attachment %s", f.FileName)
 		}
-		c.Files = append(c.Files, providertest.File{Name: f.FileName, Type: f.ContentType, ContentID: f.ContentID, Data: f.RawContent})
+		c.Files = append(
+			c.Files,
+			providertest.File{Name: f.FileName, Type: f.ContentType, ContentID: f.ContentID, Data: f.RawContent},
+		)
 	}
 	together := len(to.ToAddresses)+len(to.CcAddresses)+len(to.BccAddresses) > 1
 	seen := append(append([]string{}, to.ToAddresses...), to.CcAddresses...)
@@ -386,7 +401,10 @@ func refusal(code, message string) (map[string]string, string) {
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
-		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason})
+		list = append(
+			list,
+			providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason},
+		)
 		return &list[len(list)-1]
 	}
 	refuse := func(status int, code, message string, class models.Class, reason models.Reason) *providertest.Answer {
@@ -395,7 +413,13 @@ func answers() []providertest.Answer {
 		return a
 	}
 	add("accepted", 200, "", models.Accepted, "").Each = acceptance
-	add("accepted fewer", 200, bulk(2, func(int) string { return `{"Status":"SUCCESS","MessageId":"m"}` }), models.Unknown, "")
+	add(
+		"accepted fewer",
+		200,
+		bulk(2, func(int) string { return `{"Status":"SUCCESS","MessageId":"m"}` }),
+		models.Unknown,
+		"",
+	)
 	add("200 of another server", 200, "<html>Welcome</html>", models.Unknown, "")
 	for status, want := range map[string]struct {
 		class  models.Class
@@ -447,12 +471,23 @@ func answers() []providertest.Answer {
 	}
 	refuse(400, "BadRequestException", "Missing final '@domain'", models.Split, "").One = models.RejectedRecipient
 	refuse(400, "BadRequestException", "Domain contains illegal character", models.Split, "").One = models.RejectedRecipient
-	refuse(400, "BadRequestException", "Invalid email address in FromEmailAddress", models.RejectedRequest, models.InvalidRequest)
+	refuse(
+		400,
+		"BadRequestException",
+		"Invalid email address in FromEmailAddress",
+		models.RejectedRequest,
+		models.InvalidRequest,
+	)
 	refuse(400, "BadRequestException", "1 validation error detected", models.RejectedRequest, models.InvalidRequest)
 	refuse(400, "BadRequestException", "Template contains unsupported operations.", models.RejectedHereClass, "")
 	refuse(400, "BadRequestException", "Illegal attachment file extension", models.RejectedHereClass, "")
-	refuse(400, "BadRequestException", "Email address is not verified. The following identities failed the check in region EU: a@b.test",
-		models.AccountClass, models.SenderNotVerified)
+	refuse(
+		400,
+		"BadRequestException",
+		"Email address is not verified. The following identities failed the check in region EU: a@b.test",
+		models.AccountClass,
+		models.SenderNotVerified,
+	)
 	refuse(400, "MessageRejected", "Email address is not verified.", models.AccountClass, models.SenderNotVerified)
 	refuse(400, "MessageRejected", "Bad content: virus", models.RejectedRequest, models.Virus)
 	refuse(400, "MessageRejected", "Transaction failed", models.RejectedRequest, models.InvalidRequest)
@@ -468,7 +503,13 @@ func answers() []providertest.Answer {
 		"IncompleteSignature", "InvalidClientTokenId", "SignatureDoesNotMatch"} {
 		refuse(403, code, "No.", models.AccountClass, "")
 	}
-	add("code in the body", 400, `{"__type":"com.amazonaws.sesv2#SendingPausedException","Message":"No."}`, models.AccountClass, "")
+	add(
+		"code in the body",
+		400,
+		`{"__type":"com.amazonaws.sesv2#SendingPausedException","Message":"No."}`,
+		models.AccountClass,
+		"",
+	)
 	add("400 of a proxy", 400, "<html>", models.RejectedHereClass, "")
 	add("too large", 413, "", models.RejectedHereClass, models.TooLarge)
 	refuse(500, "InternalFailure", "No.", models.Unknown, "")

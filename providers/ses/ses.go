@@ -1,8 +1,8 @@
 // Package ses is the adapter for Amazon SES: its API of version 2 through Amazon's SDK, and events through Amazon SNS.
 //
-// A call to several has a mail for each in one request, SendBulkEmail with a template that is part of it. A mail to one,
-// or one mail to several with Cc and Bcc, is a SendEmail without a template, so that it may be larger. The SDK never
-// retries. There are no idempotency keys and no log that can be searched, so only events settle an unknown outcome.
+// A call to several is one request with a mail for each: SendBulkEmail, with a template that is part of it. A mail to
+// one, or one mail to several with Cc and Bcc, is a SendEmail without a template, so that it may be larger. The SDK
+// never retries. There are no idempotency keys and no log that can be searched: only events settle an unknown outcome.
 package ses
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/sns"
 )
 
-// The sizes that Amazon SES takes ("Service quotas in Amazon SES"). The ones of templates are documented for stored ones.
+// The sizes that Amazon SES takes ("Service quotas in Amazon SES"). Those of templates are documented for stored ones.
 const (
 	maxMail     = 40_000_000 // with attachments as base64
 	maxTemplate = 500_000
@@ -153,7 +153,8 @@ func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r := req.Clone(req.Context())
 	sum := sha256.Sum256(nil) // they have no body
-	err := v4.NewSigner().SignHTTP(r.Context(), *s.access.Load(), r, hex.EncodeToString(sum[:]), "ses", s.region, time.Now())
+	hash, now := hex.EncodeToString(sum[:]), time.Now()
+	err := v4.NewSigner().SignHTTP(r.Context(), *s.access.Load(), r, hash, "ses", s.region, now)
 	if err != nil {
 		return nil, err
 	}

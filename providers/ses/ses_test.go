@@ -214,7 +214,10 @@ func TestUnlist(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.EscapedPath())
-		_, _ = io.WriteString(w, `{"SuppressedDestination":{"EmailAddress":"a@b.test","Reason":"COMPLAINT","LastUpdateTime":1}}`)
+		_, _ = io.WriteString(
+			w,
+			`{"SuppressedDestination":{"EmailAddress":"a@b.test","Reason":"COMPLAINT","LastUpdateTime":1}}`,
+		)
 	}))
 	defer server.Close()
 	p := adapter(t, server.URL)
@@ -283,8 +286,12 @@ func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
 	now := time.Unix(1795262400, 0)
 	f.Add(ownTopic, "Notification", wrapped("{}"))
-	f.Add(ownTopic, "SubscriptionConfirmation", []byte(`{"Type":"SubscriptionConfirmation","MessageId":"1","TopicArn":"`+ownTopic+
-		`","SignatureVersion":"1","Signature":"AAAA","SigningCertURL":"`+certURL+`"}`))
+	f.Add(
+		ownTopic,
+		"SubscriptionConfirmation",
+		[]byte(`{"Type":"SubscriptionConfirmation","MessageId":"1","TopicArn":"`+ownTopic+
+			`","SignatureVersion":"1","Signature":"AAAA","SigningCertURL":"`+certURL+`"}`),
+	)
 	f.Fuzz(func(t *testing.T, topic, kind string, body []byte) {
 		h := http.Header{}
 		h.Set("X-Amz-Sns-Topic-Arn", topic)

@@ -56,8 +56,8 @@ type Post struct {
 	Subject                                       *string
 }
 
-// Header verifies what the header of a post shows. Anyone can subscribe our URL to a topic of his own, which Amazon signs
-// as well, so that only known topics count.
+// Header verifies what the header of a post shows. Anyone can subscribe our URL to a topic of his own, which Amazon
+// signs as well, so that only known topics count.
 func Header(topics []string, w *models.Webhook) error {
 	switch {
 	case strings.EqualFold(w.Header.Get("X-Amz-Sns-Rawdelivery"), "true"):
@@ -183,7 +183,8 @@ type standIn struct {
 // RoundTrip implements http.RoundTripper.
 func (s *standIn) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := req.Clone(req.Context())
-	r.URL.Scheme, r.URL.Host, r.URL.Path, r.Host = s.root.Scheme, s.root.Host, s.root.Path+r.URL.Path, ""
+	r.Host = r.URL.Host // the name that it stands in for
+	r.URL.Scheme, r.URL.Host, r.URL.Path = s.root.Scheme, s.root.Host, s.root.Path+r.URL.Path
 	return s.next.RoundTrip(r)
 }
 
@@ -248,8 +249,8 @@ func (t *Verifier) trusted(raw []byte, now time.Time) (cert *x509.Certificate, e
 // confirm confirms a subscription that Amazon has signed.
 func (t *Verifier) confirm(ctx context.Context, post *Post) error {
 	u, err := url.Parse(post.SubscribeURL)
-	if err != nil || u.Scheme != "https" || u.User != nil || !amazonHost.MatchString(u.Host) || strings.Trim(u.Path, "/") != "" ||
-		u.Query().Get("Action") != "ConfirmSubscription" || u.Query().Get("TopicArn") != post.TopicArn {
+	if err != nil || u.Scheme != "https" || u.User != nil || !amazonHost.MatchString(u.Host) ||
+		strings.Trim(u.Path, "/") != "" || u.Query().Get("Action") != "ConfirmSubscription" || u.Query().Get("TopicArn") != post.TopicArn {
 		return errors.New("the URL for the confirmation of the subscription is not one of Amazon SNS")
 	}
 	t.mu.Lock()

@@ -69,8 +69,14 @@ var keys = sync.OnceValue(func() (out [3]*rsa.PrivateKey) {
 func newNotary(t *testing.T) (*notary, *Verifier) {
 	t.Helper()
 	issue := func(name string, ca bool, key *rsa.PrivateKey, by *x509.Certificate, byKey *rsa.PrivateKey) ([]byte, *x509.Certificate) {
-		c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour),
-			NotAfter: now.Add(1000 * time.Hour), IsCA: ca, BasicConstraintsValid: true}
+		c := &x509.Certificate{
+			SerialNumber:          big.NewInt(1),
+			Subject:               pkix.Name{CommonName: name},
+			NotBefore:             now.Add(-time.Hour),
+			NotAfter:              now.Add(1000 * time.Hour),
+			IsCA:                  ca,
+			BasicConstraintsValid: true,
+		}
 		if by == nil {
 			by = c
 		}

@@ -118,7 +118,8 @@ func (g SES) parse(r *http.Request, text string) (*provider.Call, *provider.Answ
 	switch {
 	case !signed(g.Key, r, text):
 		return refuse(fail(403, "SignatureDoesNotMatch", "The request signature we calculated does not match."))
-	case !known, bulk && (in.Default == nil || in.Default.Template == nil || len(in.Entries) == 0 || len(in.Entries) > maxEntries),
+	case !known, bulk && (in.Default == nil || in.Default.Template == nil),
+		bulk && (len(in.Entries) == 0 || len(in.Entries) > maxEntries),
 		!bulk && (in.Content == nil || in.Content.Simple == nil || in.Destination == nil):
 		return refuse(statuses[400])
 	}
@@ -145,7 +146,8 @@ func (g SES) parse(r *http.Request, text string) (*provider.Call, *provider.Answ
 		for _, data := range []string{t.Data, e.Content.Template.Data} {
 			bad = bad || data != "" && json.Unmarshal([]byte(data), &values) != nil
 		}
-		one.Subject, one.Text, one.HTML = fill(t.Content.Subject, values), fill(t.Content.Text, values), fill(t.Content.HTML, values)
+		one.Subject, one.Text = fill(t.Content.Subject, values), fill(t.Content.Text, values)
+		one.HTML = fill(t.Content.HTML, values)
 		one.Template = bad // no flaw of its own is looked for, but this
 		l.List = append(l.List, one)
 	}

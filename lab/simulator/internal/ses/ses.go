@@ -1,5 +1,5 @@
-// Package ses imitates Amazon SES: SendEmail and SendBulkEmail of its API v2 with signed requests, the suppression list,
-// and events that Amazon SNS posts and signs. The key of an account is ID:SECRET, its topic is Topic with its name.
+// Package ses imitates Amazon SES: SendEmail and SendBulkEmail of its API v2 with signed requests, the suppression
+// list, and events that Amazon SNS posts and signs. The key of an account is ID:SECRET, its topic is Topic and its name.
 package ses
 
 import (
@@ -54,12 +54,14 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.RateLimited: statuses[429],
 }
 
-const to = `[{"emailAddress":<address>,"action":"failed","status":"<enhanced>","diagnosticCode":"smtp; <code> <enhanced> <text>"}]`
+const to = `[{"emailAddress":<address>,"action":"failed","status":"<enhanced>",` +
+	`"diagnosticCode":"smtp; <code> <enhanced> <text>"}]`
 
 // bounced returns the word for a bounce.
 func bounced(kind, subtype string) provider.Word {
 	return provider.Word{Event: "Bounce", Fields: `"bounce":{"bounceType":"` + kind + `","bounceSubType":"` + subtype +
-		`","bouncedRecipients":` + to + `,"timestamp":"<time>","feedbackId":"<feedback>","reportingMTA":"dns; a8-70.smtp-out.test"}`}
+		`","bouncedRecipients":` + to + `,"timestamp":"<time>","feedbackId":"<feedback>",` +
+		`"reportingMTA":"dns; a8-70.smtp-out.test"}`}
 }
 
 // complained returns the word for a complaint.
@@ -70,8 +72,8 @@ func complained(subtype string) provider.Word {
 
 // wording holds what Amazon SES reports. It accepts mail to suppressed addresses, and reports a bounce or a complaint.
 var wording = provider.Wording{
-	Hook: `{"eventType":"<event>","mail":{"timestamp":"<accepted>","source":<from>,"messageId":"<id>","destination":<all>,` +
-		`"headersTruncated":false,"tags":<tagged>},<fields>}`,
+	Hook: `{"eventType":"<event>","mail":{"timestamp":"<accepted>","source":<from>,"messageId":"<id>",` +
+		`"destination":<all>,"headersTruncated":false,"tags":<tagged>},<fields>}`,
 	Retry:  5 * time.Minute,
 	Expire: []time.Duration{time.Hour, 12 * time.Hour},
 	Words: map[provider.Step]provider.Word{
@@ -167,8 +169,8 @@ func New(a *provider.Account) (*provider.Provider, error) {
 			_, cert := notary()
 			return provider.Answer{Status: 200, Type: "application/x-pem-file", Body: cert}
 		}},
-		{Path: "GET v2/email/account", Static: `{"ProductionAccessEnabled":true,"SendingEnabled":true,"EnforcementStatus":"HEALTHY",` +
-			`"SendQuota":{"Max24HourSend":200000,"MaxSendRate":100,"SentLast24Hours":7}}`},
+		{Path: "GET v2/email/account", Static: `{"ProductionAccessEnabled":true,"SendingEnabled":true,` +
+			`"EnforcementStatus":"HEALTHY","SendQuota":{"Max24HourSend":200000,"MaxSendRate":100,"SentLast24Hours":7}}`},
 		{Path: "GET v2/email/identities", Static: `{"EmailIdentities":[{"IdentityType":"DOMAIN","IdentityName":"<domain>",` +
 			`"SendingEnabled":true,"VerificationStatus":"SUCCESS"}]}`},
 		{Path: "GET v2/email/configuration-sets/{name}/event-destinations", Static: `{"EventDestinations":[{"Name":"sns",` +

@@ -46,8 +46,10 @@ func open(t *testing.T, o simulator.Options) *client {
 
 func sdk(r *simtest.Rig, id, secret string) *sesv2.Client {
 	key := aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}
-	return sesv2.New(sesv2.Options{BaseEndpoint: aws.String(r.URL + "/ses"), Region: "us-east-1", Retryer: aws.NopRetryer{},
-		HTTPClient: r.HTTP, Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return key, nil })})
+	return sesv2.New(
+		sesv2.Options{BaseEndpoint: aws.String(r.URL + "/ses"), Region: "us-east-1", Retryer: aws.NopRetryer{},
+			HTTPClient: r.HTTP, Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return key, nil })},
+	)
 }
 
 // code returns the code of an error, or its text.
@@ -75,14 +77,19 @@ func mail(to string) *sesv2.SendEmailInput {
 
 func tags(to string) []types.MessageTag {
 	name, _, _ := strings.Cut(to, "@")
-	return []types.MessageTag{{Name: aws.String(simtest.RecipientKey), Value: aws.String(strings.NewReplacer("+", "-", ".", "-").Replace(name))}}
+	return []types.MessageTag{
+		{Name: aws.String(simtest.RecipientKey), Value: aws.String(strings.NewReplacer("+", "-", ".", "-").Replace(name))},
+	}
 }
 
 func bulk(to ...string) *sesv2.SendBulkEmailInput {
 	in := &sesv2.SendBulkEmailInput{
 		FromEmailAddress: aws.String("shop@example.com"),
 		DefaultContent: &types.BulkEmailContent{Template: &types.Template{TemplateData: aws.String(`{"b":"&"}`),
-			TemplateContent: &types.EmailTemplateContent{Subject: aws.String("S {{a}}"), Html: aws.String("<p>{{ a }}{{b}}</p>")}}},
+			TemplateContent: &types.EmailTemplateContent{
+				Subject: aws.String("S {{a}}"),
+				Html:    aws.String("<p>{{ a }}{{b}}</p>"),
+			}}},
 	}
 	for _, address := range to {
 		in.BulkEmailEntries = append(in.BulkEmailEntries, types.BulkEmailEntry{
@@ -171,7 +178,8 @@ func TestBulkAndItsEvents(t *testing.T) {
 			t.Fatalf("%s: %+v", name, copies)
 		}
 	}
-	if list := c.events(); len(list) != 100 || !strings.HasSuffix(list[0], " Delivery") || !strings.HasSuffix(list[1], " Send") {
+	if list := c.events(); len(list) != 100 || !strings.HasSuffix(list[0], " Delivery") ||
+		!strings.HasSuffix(list[1], " Send") {
 		t.Errorf("%d events %v", len(list), list[:2])
 	}
 }
@@ -300,13 +308,17 @@ func TestMailToSeveral(t *testing.T) {
 	in.Destination.CcAddresses, in.Destination.BccAddresses = []string{"Bob <b@example.com>"}, []string{"c@example.com"}
 	in.ReplyToAddresses = []string{"r@example.com"}
 	in.Content.Simple.Headers = []types.MessageHeader{{Name: aws.String("X-A"), Value: aws.String("1")}}
-	in.Content.Simple.Attachments = []types.Attachment{{FileName: aws.String("f.txt"), RawContent: []byte("hi"), ContentType: aws.String("text/plain")}}
+	in.Content.Simple.Attachments = []types.Attachment{
+		{FileName: aws.String("f.txt"), RawContent: []byte("hi"), ContentType: aws.String("text/plain")},
+	}
 	if _, err := c.SendEmail(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	a, b, hidden := c.Copies("a"), c.Copies("a/b@example.com"), c.Copies("a/c@example.com")
 	if len(a) != 1 || len(b) != 1 || len(hidden) != 1 || b[0].Role != "cc" || hidden[0].Role != "bcc" || len(a[0].Attachments) != 1 ||
-		a[0].Attachments[0].Size != 2 || a[0].Headers["X-A"] != "1" || a[0].Headers["Reply-To"] != "r@example.com" {
+		a[0].Attachments[0].Size != 2 ||
+		a[0].Headers["X-A"] != "1" ||
+		a[0].Headers["Reply-To"] != "r@example.com" {
 		t.Errorf("%+v %+v %+v", a, b, hidden)
 	}
 	if list := c.events(); len(list) != 6 || list[0] != "a@example.com,b@example.com,c@example.com Delivery" {
@@ -385,8 +397,11 @@ func TestSuppressionList(t *testing.T) {
 		t.Fatal(all, err)
 	}
 	some, err := c.ListSuppressedDestinations(t.Context(), &sesv2.ListSuppressedDestinationsInput{
-		Reasons: []types.SuppressionListReason{"COMPLAINT"}, StartDate: aws.Time(time.Now().Add(-time.Hour)), EndDate: aws.Time(time.Now().Add(time.Hour))})
-	if err != nil || len(some.SuppressedDestinationSummaries) != 1 || *some.SuppressedDestinationSummaries[0].EmailAddress != "complain@sim.test" {
+		Reasons: []types.SuppressionListReason{
+			"COMPLAINT",
+		}, StartDate: aws.Time(time.Now().Add(-time.Hour)), EndDate: aws.Time(time.Now().Add(time.Hour))})
+	if err != nil || len(some.SuppressedDestinationSummaries) != 1 ||
+		*some.SuppressedDestinationSummaries[0].EmailAddress != "complain@sim.test" {
 		t.Fatal(some, err)
 	}
 	bad := &sesv2.ListSuppressedDestinationsInput{NextToken: aws.String("x")}
@@ -394,11 +409,15 @@ func TestSuppressionList(t *testing.T) {
 		t.Error(err)
 	}
 	get := &sesv2.GetSuppressedDestinationInput{EmailAddress: aws.String("hardbounce@sim.test")}
-	if one, err := c.GetSuppressedDestination(t.Context(), get); err != nil || one.SuppressedDestination.Reason != "BOUNCE" {
+	if one, err := c.GetSuppressedDestination(t.Context(), get); err != nil ||
+		one.SuppressedDestination.Reason != "BOUNCE" {
 		t.Error(one, err)
 	}
 	for _, want := range []string{"", "NotFoundException"} {
-		_, err := c.DeleteSuppressedDestination(t.Context(), &sesv2.DeleteSuppressedDestinationInput{EmailAddress: get.EmailAddress})
+		_, err := c.DeleteSuppressedDestination(
+			t.Context(),
+			&sesv2.DeleteSuppressedDestinationInput{EmailAddress: get.EmailAddress},
+		)
 		if code(err) != want {
 			t.Error(err)
 		}
