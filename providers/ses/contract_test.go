@@ -98,7 +98,8 @@ func sign(topic string, key *rsa.PrivateKey, body []byte, at time.Time) (http.He
 	post["TopicArn"], post["Timestamp"] = topic, at.UTC().Format("2006-01-02T15:04:05.000Z")
 	post["SignatureVersion"], post["SigningCertURL"] = "2", certURL
 	text := ""
-	for _, name := range []string{"Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"} {
+	for _, name := range []string{"Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token",
+		"TopicArn", "Type"} {
 		if value, ok := post[name]; ok {
 			text += name + "\n" + value + "\n"
 		}
@@ -162,7 +163,8 @@ func TestContract(t *testing.T) {
 			return wrapped(
 				fmt.Sprintf(`{"eventType":"Delivery","mail":{"messageId":"m1","timestamp":"2026-11-21T12:00:00.000Z",`+
 					`"destination":["a@b.test"],"tags":{"ses:configuration-set":["events"],"sd_log":["%s"],"sd_attempt":["%d"]}},`+
-					`"delivery":{"timestamp":"2026-11-21T12:00:01.000Z","recipients":["a@b.test"],"smtpResponse":"250 ok"}}`, log, attempt),
+					`"delivery":{"timestamp":"2026-11-21T12:00:01.000Z","recipients":["a@b.test"],"smtpResponse":"250 ok"}}`,
+					log, attempt),
 			)
 		},
 		Mixed: wrapped(`{"eventType":"Bounce","mail":{"messageId":{},"destination":"a@b.test","timestamp":7,` +
@@ -174,7 +176,9 @@ func TestContract(t *testing.T) {
 }
 
 func listPages() (out []providertest.List) {
-	for list, reason := range map[string]models.SuppressionReason{"BOUNCE": models.HardBounce, "COMPLAINT": models.Complaint} {
+	for list, reason := range map[string]models.SuppressionReason{
+		"BOUNCE": models.HardBounce, "COMPLAINT": models.Complaint,
+	} {
 		out = append(out, providertest.List{
 			List: list,
 			Body: `{"NextToken":null,"SuppressedDestinationSummaries":[{"EmailAddress":"ann@rcpt.test","Reason":"` + list +
@@ -253,7 +257,8 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	auth := regexp.MustCompile(
-		`^AWS4-HMAC-SHA256 Credential=AKIATEST/\d{8}/eu-central-1/ses/aws4_request, SignedHeaders=[a-z0-9;-]+, Signature=[0-9a-f]{64}$`,
+		`^AWS4-HMAC-SHA256 Credential=AKIATEST/\d{8}/eu-central-1/ses/aws4_request, ` +
+			`SignedHeaders=[a-z0-9;-]+, Signature=[0-9a-f]{64}$`,
 	)
 	switch err := d.Decode(&in); {
 	case err != nil:
@@ -288,7 +293,8 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 		for _, part := range []struct {
 			to   *string
 			text string
-		}{{&copied.Subject, t.TemplateContent.Subject}, {&copied.Text, t.TemplateContent.Text}, {&copied.HTML, t.TemplateContent.HTML}} {
+		}{{&copied.Subject, t.TemplateContent.Subject}, {&copied.Text, t.TemplateContent.Text},
+			{&copied.HTML, t.TemplateContent.HTML}} {
 			if *part.to, err = render(part.text, values); err != nil {
 				return nil, err
 			}
@@ -341,7 +347,9 @@ func deliver(
 	}
 	together := len(to.ToAddresses)+len(to.CcAddresses)+len(to.BccAddresses) > 1
 	seen := append(append([]string{}, to.ToAddresses...), to.CcAddresses...)
-	for role, list := range map[models.Role][]string{models.To: to.ToAddresses, models.CC: to.CcAddresses, models.BCC: to.BccAddresses} {
+	for role, list := range map[models.Role][]string{
+		models.To: to.ToAddresses, models.CC: to.CcAddresses, models.BCC: to.BccAddresses,
+	} {
 		for _, text := range list {
 			one := c
 			if one.Name, _, err = named(text); err != nil {
@@ -372,8 +380,8 @@ func named(s string) (name, whole string, err error) {
 	return a.Name, a.String(), nil
 }
 
-// render fills in a template as Handlebars does, for which a backslash or a third brace has a meaning of its own. Values
-// are not read again.
+// render fills in a template as Handlebars does, for which a backslash or a third brace has a meaning of its own.
+// Values are not read again.
 func render(text string, values map[string]string) (string, error) {
 	var out strings.Builder
 	for {
@@ -460,7 +468,8 @@ func answers() []providertest.Answer {
 	a.Others = models.Accepted
 	a.Each = func(n int) string {
 		return bulk(n, func(i int) string {
-			return [3]string{`{"Status":"SUCCESS","MessageId":"a"}`, `{"Status":"INVALID_PARAMETER","Error":"Missing final '@domain'"}`,
+			return [3]string{`{"Status":"SUCCESS","MessageId":"a"}`,
+				`{"Status":"INVALID_PARAMETER","Error":"Missing final '@domain'"}`,
 				`{"Status":"SUCCESS","MessageId":"c"}`}[i]
 		})
 	}
@@ -470,7 +479,8 @@ func answers() []providertest.Answer {
 		return bulk(n, func(int) string { return `{"Status":"FAILED","MessageId":"m"}` })
 	}
 	refuse(400, "BadRequestException", "Missing final '@domain'", models.Split, "").One = models.RejectedRecipient
-	refuse(400, "BadRequestException", "Domain contains illegal character", models.Split, "").One = models.RejectedRecipient
+	a = refuse(400, "BadRequestException", "Domain contains illegal character", models.Split, "")
+	a.One = models.RejectedRecipient
 	refuse(
 		400,
 		"BadRequestException",

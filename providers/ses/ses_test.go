@@ -112,8 +112,10 @@ func TestMailsThatGoAlone(t *testing.T) {
 		require.True(t, strings.HasSuffix(r.URL, "/v2/email/outbound-emails"), name)
 	}
 	for name, change := range map[string]func(c *models.Call){
-		"no subject":           func(c *models.Call) { c.Content.Subject = "" },
-		"a long name of field": func(c *models.Call) { c.Content.Headers = []models.Header{{Name: strings.Repeat("x", 127)}} },
+		"no subject": func(c *models.Call) { c.Content.Subject = "" },
+		"a long name of field": func(c *models.Call) {
+			c.Content.Headers = []models.Header{{Name: strings.Repeat("x", 127)}}
+		},
 		"a long field": func(c *models.Call) {
 			c.Content.Headers = []models.Header{{Name: "X-A", Value: strings.Repeat("x", 994)}}
 		},
@@ -141,6 +143,7 @@ func TestPosts(t *testing.T) {
 	repeated, err := providertest.Verify(p, h, again, now.Add(time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, replay, repeated, "a repeat has the same id")
+	raw := http.Header{"X-Amz-Sns-Topic-Arn": {ownTopic}, "X-Amz-Sns-Rawdelivery": {"true"}}
 	strange, strangeBody := sign("arn:aws:sns:eu-central-1:210987654321:theirs", key, wrapped("x"), now)
 	for name, c := range map[string]struct {
 		header http.Header
@@ -149,7 +152,7 @@ func TestPosts(t *testing.T) {
 	}{
 		"another topic":              {strange, strangeBody, 403},
 		"another topic in the body":  {h, strangeBody, 403},
-		"raw delivery":               {http.Header{"X-Amz-Sns-Topic-Arn": {ownTopic}, "X-Amz-Sns-Rawdelivery": {"true"}}, body, 403},
+		"raw delivery":               {raw, body, 403},
 		"truncated":                  {h, body[:len(body)-1], 403},
 		"another text":               {h, bytes.Replace(body, []byte("Send"), []byte("Open"), 1), 403},
 		"a subject that was added":   {h, bytes.Replace(body, []byte(`{"Mess`), []byte(`{"Subject":"x","Mess`), 1), 403},
@@ -198,7 +201,8 @@ func TestCheck(t *testing.T) {
 	s.Events = models.EventsNone
 	require.Empty(t, Spec.Check(s))
 	for region, want := range map[string]string{"eu-central-1": "https://email.eu-central-1.amazonaws.com",
-		"cn-north-1": "https://email.cn-north-1.amazonaws.com.cn", "us-gov-west-1": "https://email.us-gov-west-1.amazonaws.com"} {
+		"cn-north-1":    "https://email.cn-north-1.amazonaws.com.cn",
+		"us-gov-west-1": "https://email.us-gov-west-1.amazonaws.com"} {
 		s := testSettings("")
 		s.Region = region
 		p, err := New(s)
@@ -236,7 +240,8 @@ func TestInspect(t *testing.T) {
 	all := `["SEND","REJECT","BOUNCE","COMPLAINT","DELIVERY","OPEN","CLICK","RENDERING_FAILURE","DELIVERY_DELAY"]`
 	domain := `{"EmailIdentities":[{"IdentityName":"example.com","SendingEnabled":true}]}`
 	destination := func(topic, types string) string {
-		return `{"EventDestinations":[{"Enabled":true,"MatchingEventTypes":` + types + `,"SnsDestination":{"TopicArn":"` + topic + `"}}]}`
+		return `{"EventDestinations":[{"Enabled":true,"MatchingEventTypes":` + types +
+			`,"SnsDestination":{"TopicArn":"` + topic + `"}}]}`
 	}
 	for name, c := range map[string]struct {
 		account, identities, set string
@@ -244,15 +249,20 @@ func TestInspect(t *testing.T) {
 		want                     []string
 	}{
 		"all is well": {fine, domain, destination(ownTopic, all), 200, []string{
-			"ok may read the account: 7 of 50000 mails a day (-1: no limit), 14 a second", "ok may send to everybody", "ok may send",
+			"ok may read the account: 7 of 50000 mails a day (-1: no limit), 14 a second", "ok may send to everybody",
+			"ok may send",
 			"ok example.com is verified", "ok go to " + hook}},
 		"nothing is": {`{"ProductionAccessEnabled":false,"SendingEnabled":false,"EnforcementStatus":"PROBATION"}`,
 			`{"EmailIdentities":[{"IdentityName":"example.com"}]}`, destination(ownTopic, `["SEND"]`), 200, []string{
 				"ok may read", "wrong is in the sandbox", "wrong sending is off", "warning is under review",
-				"wrong example.com may not send", "wrong the configuration set events does not report to the topics: DELIVERY, DELIVERY_DELAY"}},
-		"another topic": {fine, domain, destination("arn:x", all), 200, []string{"ok may read", "ok", "ok", "ok", "wrong the configuration set"}},
-		"wrong key":     {`{"message":"The security token included in the request is invalid."}`, "", "", 403, []string{"wrong Amazon SES refuses the key (403)"}},
-		"may only send": {`{"message":"User: x is not authorized to perform: ses:GetAccount"}`, "", "", 403, []string{"warning may not read the account"}},
+				"wrong example.com may not send",
+				"wrong the configuration set events does not report to the topics: DELIVERY, DELIVERY_DELAY"}},
+		"another topic": {fine, domain, destination("arn:x", all), 200,
+			[]string{"ok may read", "ok", "ok", "ok", "wrong the configuration set"}},
+		"wrong key": {`{"message":"The security token included in the request is invalid."}`, "", "", 403,
+			[]string{"wrong Amazon SES refuses the key (403)"}},
+		"may only send": {`{"message":"User: x is not authorized to perform: ses:GetAccount"}`, "", "", 403,
+			[]string{"warning may not read the account"}},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(c.status)

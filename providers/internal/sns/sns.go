@@ -250,7 +250,8 @@ func (t *Verifier) trusted(raw []byte, now time.Time) (cert *x509.Certificate, e
 func (t *Verifier) confirm(ctx context.Context, post *Post) error {
 	u, err := url.Parse(post.SubscribeURL)
 	if err != nil || u.Scheme != "https" || u.User != nil || !amazonHost.MatchString(u.Host) ||
-		strings.Trim(u.Path, "/") != "" || u.Query().Get("Action") != "ConfirmSubscription" || u.Query().Get("TopicArn") != post.TopicArn {
+		strings.Trim(u.Path, "/") != "" || u.Query().Get("Action") != "ConfirmSubscription" ||
+		u.Query().Get("TopicArn") != post.TopicArn {
 		return errors.New("the URL for the confirmation of the subscription is not one of Amazon SNS")
 	}
 	t.mu.Lock()

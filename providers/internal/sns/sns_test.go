@@ -68,7 +68,9 @@ var keys = sync.OnceValue(func() (out [3]*rsa.PrivateKey) {
 
 func newNotary(t *testing.T) (*notary, *Verifier) {
 	t.Helper()
-	issue := func(name string, ca bool, key *rsa.PrivateKey, by *x509.Certificate, byKey *rsa.PrivateKey) ([]byte, *x509.Certificate) {
+	issue := func(
+		name string, ca bool, key *rsa.PrivateKey, by *x509.Certificate, byKey *rsa.PrivateKey,
+	) ([]byte, *x509.Certificate) {
 		c := &x509.Certificate{
 			SerialNumber:          big.NewInt(1),
 			Subject:               pkix.Name{CommonName: name},
@@ -102,14 +104,16 @@ func newNotary(t *testing.T) (*notary, *Verifier) {
 // sign returns a signed post.
 func (n *notary) sign(t *testing.T, version string, post map[string]string) *models.Webhook {
 	t.Helper()
-	for name, value := range map[string]string{"Type": "Notification", "MessageId": "1-2", "TopicArn": topic, "Message": "m",
+	for name, value := range map[string]string{
+		"Type": "Notification", "MessageId": "1-2", "TopicArn": topic, "Message": "m",
 		"Timestamp": "2026-11-21T12:00:00.000Z", "SignatureVersion": version, "SigningCertURL": pemURL} {
 		if _, ok := post[name]; !ok {
 			post[name] = value
 		}
 	}
 	text := ""
-	for _, name := range []string{"Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"} {
+	for _, name := range []string{"Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token",
+		"TopicArn", "Type"} {
 		if value, ok := post[name]; ok {
 			text += name + "\n" + value + "\n"
 		}
@@ -285,7 +289,8 @@ func TestStandIn(t *testing.T) {
 	_, err := New(server.URL+"/ses").Verify(t.Context(), n.sign(t, "2", map[string]string{}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"/ses/SimpleNotificationService-0a1b.pem"}, asked)
-	for _, root := range []string{"https://email.eu-central-1.amazonaws.com", "http://10.0.0.1", "http://localhost.evil.test",
+	for _, root := range []string{"https://email.eu-central-1.amazonaws.com", "http://10.0.0.1",
+		"http://localhost.evil.test",
 		"http://127.0.0.1.evil.test", "::"} {
 		require.False(t, New(root).stand, root)
 	}

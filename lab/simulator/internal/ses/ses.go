@@ -1,5 +1,5 @@
 // Package ses imitates Amazon SES: SendEmail and SendBulkEmail of its API v2 with signed requests, the suppression
-// list, and events that Amazon SNS posts and signs. The key of an account is ID:SECRET, its topic is Topic and its name.
+// list, and events that Amazon SNS posts and signs. The key of an account is ID:SECRET, its topic Topic and its name.
 package ses
 
 import (

@@ -45,11 +45,11 @@ func open(t *testing.T, o simulator.Options) *client {
 }
 
 func sdk(r *simtest.Rig, id, secret string) *sesv2.Client {
-	key := aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}
-	return sesv2.New(
-		sesv2.Options{BaseEndpoint: aws.String(r.URL + "/ses"), Region: "us-east-1", Retryer: aws.NopRetryer{},
-			HTTPClient: r.HTTP, Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return key, nil })},
-	)
+	key := func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, nil
+	}
+	return sesv2.New(sesv2.Options{BaseEndpoint: aws.String(r.URL + "/ses"), Region: "us-east-1",
+		Retryer: aws.NopRetryer{}, HTTPClient: r.HTTP, Credentials: aws.CredentialsProviderFunc(key)})
 }
 
 // code returns the code of an error, or its text.
@@ -191,8 +191,9 @@ func TestOutcomes(t *testing.T) {
 		"deliver": "Delivery Send", "hardbounce": "Bounce Send", "blocked": "Bounce Send", "mailboxfull": "Bounce Send",
 		"softbounce": "Delivery DeliveryDelay Send", "expire": "Bounce DeliveryDelay DeliveryDelay Send",
 		"suppressed-bounce": "Bounce Send", "suppressed-spam": "Complaint Send", "suppressed-unsub": "Bounce Send",
-		"invalid": "Bounce Send", "rejected": "Reject Send", "overquota": "Delivery Send", "complain": "Complaint Delivery Send",
-		"open": "Delivery Open Send", "click": "Click Delivery Open Send", "async": "Bounce Delivery Send",
+		"invalid": "Bounce Send", "rejected": "Reject Send", "overquota": "Delivery Send",
+		"complain": "Complaint Delivery Send",
+		"open":     "Delivery Open Send", "click": "Click Delivery Open Send", "async": "Bounce Delivery Send",
 		"unsubscribe": "Delivery Send Subscription", "lostevent": "Send", "silent": "",
 	} {
 		to := name + "@sim.test"
@@ -223,8 +224,9 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 	}{
 		"valid":       {func(*sesv2.SendEmailInput) {}, ""},
 		"bad address": {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "nobody" }, "BadRequestException"},
-		"refused":     {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "refused@sim.test" }, "BadRequestException"},
-		"no to":       {func(in *sesv2.SendEmailInput) { in.Destination = &types.Destination{} }, "BadRequestException"},
+		"refused": {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "refused@sim.test" },
+			"BadRequestException"},
+		"no to": {func(in *sesv2.SendEmailInput) { in.Destination = &types.Destination{} }, "BadRequestException"},
 		"51 recipients": {func(in *sesv2.SendEmailInput) { in.Destination.BccAddresses = simtest.Addresses(50) },
 			"BadRequestException"},
 		"no sender": {func(in *sesv2.SendEmailInput) { in.FromEmailAddress = nil }, "BadRequestException"},
@@ -232,11 +234,13 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 		"tag":       {func(in *sesv2.SendEmailInput) { in.EmailTags[0].Value = aws.String("a b") }, "BadRequestException"},
 		"long header": {func(in *sesv2.SendEmailInput) { in.Content.Simple.Headers = header("X", strings.Repeat("x", 996)) },
 			"BadRequestException"},
-		"header beyond ASCII": {func(in *sesv2.SendEmailInput) { in.Content.Simple.Headers = header("X", "ü") }, "BadRequestException"},
+		"header beyond ASCII": {func(in *sesv2.SendEmailInput) { in.Content.Simple.Headers = header("X", "ü") },
+			"BadRequestException"},
 		"program": {func(in *sesv2.SendEmailInput) {
 			in.Content.Simple.Attachments = []types.Attachment{{FileName: aws.String("a.EXE"), RawContent: []byte("x")}}
 		}, "BadRequestException"},
-		"template": {func(in *sesv2.SendEmailInput) { in.Content = &types.EmailContent{Template: &types.Template{}} }, "BadRequestException"},
+		"template": {func(in *sesv2.SendEmailInput) { in.Content = &types.EmailContent{Template: &types.Template{}} },
+			"BadRequestException"},
 	} {
 		before := c.Stats("ses").Copies
 		in := mail("a@example.com")
@@ -267,7 +271,8 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []types.BulkEmailStatus{"SUCCESS", "INVALID_PARAMETER", "INVALID_PARAMETER", "INVALID_PARAMETER"} {
+	const bad = types.BulkEmailStatusInvalidParameter
+	for i, want := range []types.BulkEmailStatus{"SUCCESS", bad, bad, bad} {
 		if got := out.BulkEmailEntryResults[i]; got.Status != want || (got.MessageId != nil) != (want == "SUCCESS") {
 			t.Errorf("%d: %+v", i, got)
 		}
@@ -287,7 +292,8 @@ func TestSignedRequests(t *testing.T) {
 		if _, err := sdk(c.Rig, key[0], key[1]).SendEmail(t.Context(), mail("a@example.com")); code(err) != want {
 			t.Errorf("%v: %v", key, err)
 		}
-		if _, err := sdk(c.Rig, key[0], key[1]).GetAccount(t.Context(), &sesv2.GetAccountInput{}); (err == nil) != (want == "") {
+		_, err := sdk(c.Rig, key[0], key[1]).GetAccount(t.Context(), &sesv2.GetAccountInput{})
+		if (err == nil) != (want == "") {
 			t.Errorf("%v: %v", key, err)
 		}
 	}
@@ -315,7 +321,8 @@ func TestMailToSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b, hidden := c.Copies("a"), c.Copies("a/b@example.com"), c.Copies("a/c@example.com")
-	if len(a) != 1 || len(b) != 1 || len(hidden) != 1 || b[0].Role != "cc" || hidden[0].Role != "bcc" || len(a[0].Attachments) != 1 ||
+	if len(a) != 1 || len(b) != 1 || len(hidden) != 1 || b[0].Role != "cc" || hidden[0].Role != "bcc" ||
+		len(a[0].Attachments) != 1 ||
 		a[0].Attachments[0].Size != 2 ||
 		a[0].Headers["X-A"] != "1" ||
 		a[0].Headers["Reply-To"] != "r@example.com" {

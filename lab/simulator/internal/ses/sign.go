@@ -65,7 +65,8 @@ func post(a *provider.Account, p provider.Post) ([]byte, http.Header, error) {
 		"User-Agent":                 {"Amazon Simple Notification Service Agent"}}, err
 }
 
-var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/((\d{8})/([a-z0-9-]+)/ses/aws4_request), ` +
+var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 ` +
+	`Credential=([^/]+)/((\d{8})/([a-z0-9-]+)/ses/aws4_request), ` +
 	`SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})$`)
 
 // named reports whether a request names the ID of a key.
