@@ -1,10 +1,12 @@
 package ses
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/mail"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,68 +118,22 @@ const tooLong = "the recipient's header fields or values are longer than Amazon 
 // bulk returns the request for a mail to each. Its template has a variable for each placeholder in each of its forms,
 // because the values are put in as they are. What a template cannot carry is sent to one recipient a call.
 func (p *Adapter) bulk(c *models.Call) (*sesv2.SendBulkEmailInput, []models.Part) {
-	alone := func(reason models.Reason, text string) []models.Part {
-		parts := message.Refuse(c.Numbers(), reason, text)
-		parts[0].Fewer = 1
-		return parts
-	}
-	var shared kind.Writer // members of the values that all recipients have
-	known := map[string]string{}
-	f := message.Fill(c.Content, func(i int, _ message.Var) string { return "{{v" + strconv.Itoa(i) + "}}" },
-		func(_ message.Form, s string) string {
-			return theirs.ReplaceAllStringFunc(s, func(braces string) string {
-				if known[braces] == "" {
-					known[braces] = "b" + strconv.Itoa(len(known))
-					shared.Field(known[braces], braces)
-				}
-				return "{{" + known[braces] + "}}"
-			})
-		})
-	if len(f.Subject)+len(f.Text)+len(f.HTML) > maxTemplate {
-		return nil, alone(models.TooLarge, "Amazon SES takes a message of more than 500 kB only for one recipient a call")
+	l := newLayout(c.Content)
+	lone := ""
+	if len(l.Subject)+len(l.Text)+len(l.HTML) > maxTemplate {
+		lone = "Amazon SES takes a message of more than 500 kB only for one recipient a call"
 	}
 	var flaws message.Flaws
 	entries := make([]types.BulkEmailEntry, len(c.Recipients))
 	for i := range c.Recipients {
-		r := &c.Recipients[i]
-		data := kind.Writer{'{'}
-		for k, v := range f.Vars {
-			value, ok := v.Value(&r.Recipient)
-			if !ok {
-				flaws.Lack(r, v.Name)
-			}
-			data.Field("v"+strconv.Itoa(k), value)
-		}
-		if len(shared) > 0 {
-			if len(f.Vars) > 0 {
-				data = append(data, ',')
-			}
-			data = append(data, shared...)
-		}
-		data.End('}')
-		var own []models.Header
-		for _, h := range c.Content.HeadersOf(&r.Recipient) {
-			value, missing := message.Header(&h, &r.Recipient)
-			if missing != "" {
-				flaws.Lack(r, missing)
-			}
-			own = append(own, models.Header{Name: h.Name, Value: value})
-			if strings.Contains(value, "{{") {
-				return nil, alone("", "Amazon SES could take {{ in a header field for a variable of its own")
-			}
-		}
-		headers, fit := fields(own)
-		if len(data) > maxData || !fit {
-			return nil, alone(models.TooLarge, tooLong)
-		}
-		entries[i] = types.BulkEmailEntry{
-			Destination:        &types.Destination{ToAddresses: []string{address(r.Name, r.Email)}},
-			ReplacementHeaders: headers,
-			ReplacementTags:    tags(c, r),
-			ReplacementEmailContent: &types.ReplacementEmailContent{
-				ReplacementTemplate: &types.ReplacementTemplate{ReplacementTemplateData: aws.String(string(data))},
-			},
-		}
+		var why string
+		entries[i], why = l.entry(c, &c.Recipients[i], &flaws)
+		lone = cmp.Or(lone, why)
+	}
+	if lone != "" {
+		parts := message.Refuse(c.Numbers(), models.TooLarge, lone)
+		parts[0].Fewer = 1
+		return nil, parts
 	}
 	in := &sesv2.SendBulkEmailInput{
 		FromEmailAddress:     aws.String(address(c.Content.From.Name, c.Content.From.Email)),
@@ -188,11 +144,71 @@ func (p *Adapter) bulk(c *models.Call) (*sesv2.SendBulkEmailInput, []models.Part
 			Attachments:  attachments(c),
 			TemplateData: aws.String("{}"),
 			TemplateContent: &types.EmailTemplateContent{
-				Subject: &f.Subject, Text: optional(f.Text), Html: optional(f.HTML),
+				Subject: &l.Subject, Text: optional(l.Text), Html: optional(l.HTML),
 			},
 		}},
 	}
 	return in, flaws.Parts(c, "")
+}
+
+// A layout is a content as a template.
+type layout struct {
+	message.Filled
+	braces []string // texts that all recipients have as a value, because they could be read as tags
+}
+
+func newLayout(c *models.Content) (l layout) {
+	l.Filled = message.Fill(c, func(i int, _ message.Var) string { return "{{v" + strconv.Itoa(i) + "}}" },
+		func(_ message.Form, s string) string {
+			return theirs.ReplaceAllStringFunc(s, func(text string) string {
+				at := slices.Index(l.braces, text)
+				if at < 0 {
+					at, l.braces = len(l.braces), append(l.braces, text)
+				}
+				return "{{b" + strconv.Itoa(at) + "}}"
+			})
+		})
+	return l
+}
+
+// entry returns the mail to a recipient. lone is why it cannot be one of several; "" if it can.
+func (l *layout) entry(
+	c *models.Call, r *models.CallRecipient, flaws *message.Flaws,
+) (e types.BulkEmailEntry, lone string) {
+	data := kind.Writer{'{'}
+	for i, v := range l.Vars {
+		value, ok := v.Value(&r.Recipient)
+		if !ok {
+			flaws.Lack(r, v.Name)
+		}
+		data.Field("v"+strconv.Itoa(i), value)
+	}
+	for i, text := range l.braces {
+		data.Field("b"+strconv.Itoa(i), text)
+	}
+	var own []models.Header
+	for _, h := range c.Content.HeadersOf(&r.Recipient) {
+		value, missing := message.Header(&h, &r.Recipient)
+		if missing != "" {
+			flaws.Lack(r, missing)
+		}
+		if strings.Contains(value, "{{") {
+			lone = "Amazon SES could take {{ in a header field for a variable of its own"
+		}
+		own = append(own, models.Header{Name: h.Name, Value: value})
+	}
+	headers, fit := fields(own)
+	if len(data) >= maxData || !fit {
+		lone = tooLong
+	}
+	return types.BulkEmailEntry{
+		Destination:        &types.Destination{ToAddresses: []string{address(r.Name, r.Email)}},
+		ReplacementHeaders: headers,
+		ReplacementTags:    tags(c, r),
+		ReplacementEmailContent: &types.ReplacementEmailContent{
+			ReplacementTemplate: &types.ReplacementTemplate{ReplacementTemplateData: aws.String(string(*data.End('}')))},
+		},
+	}, lone
 }
 
 // theirs matches what a template engine could read as a tag, or as a part of one of ours: a backslash protects a tag
