@@ -207,7 +207,7 @@ func (q *Quotas) Limits() models.Limits {
 type Provider struct {
 	// kind of provider, like `sendgrid`: [one of these](capabilities.md); required
 	Kind string `koanf:"kind"`
-	// API key; required, but for SMTP and LMTP
+	// API key; required, but for Amazon SES, SMTP and LMTP
 	APIKey        string `koanf:"api_key"`
 	settings.Pair `koanf:",squash"`
 	// sending domain; required for Mailgun, which sends for one
@@ -219,6 +219,7 @@ type Provider struct {
 	// verifies webhooks, too, while the key is being changed
 	WebhookKeyOld   string `koanf:"webhook_key_old"`
 	settings.Server `koanf:",squash"`
+	settings.Amazon `koanf:",squash"`
 	// `none` if the provider cannot reach this server: mail that it accepted counts as delivered, marked `unconfirmed`
 	Events string `koanf:"events" oneof:"webhook,none" default:"webhook"`
 	// share of the mail, relative to the other providers

@@ -7,8 +7,11 @@ import (
 	"strings"
 )
 
-// The settings that a process takes over while it runs. A provider's are those in providerSecrets.
-var reloadable = []string{"log", "github.client_secret", "github.operators", "github.logins", "github.orgs"}
+// The settings that a process takes over while it runs. A provider's are those in providerSecrets, too.
+var (
+	reloadable         = []string{"log", "github.client_secret", "github.operators", "github.logins", "github.orgs"}
+	providerReloadable = []string{"access_key_id", "topics"}
+)
 
 // NeedRestart returns the sorted names of the settings in which next differs and that a process reads only when it
 // starts. A provider that only one of them has counts as one setting.
@@ -35,7 +38,7 @@ func (c *Config) NeedRestart(next *Config) []string {
 func isReloadable(key string) bool {
 	parts := strings.Split(key, ".")
 	if len(parts) == 3 && parts[0] == "providers" {
-		return slices.Contains(providerSecrets, parts[2])
+		return slices.Contains(providerSecrets, parts[2]) || slices.Contains(providerReloadable, parts[2])
 	}
 	return slices.Contains(reloadable, key)
 }

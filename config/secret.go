@@ -16,7 +16,7 @@ const fileSuffix = "_file"
 // The settings that are secrets, or may contain one.
 var (
 	secrets         = []string{"store", "cassandra.password", "amqp.url", "github.client_secret"}
-	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old", "password", "secret_key"}
+	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old", "password", "secret_key", "secret_access_key"}
 )
 
 // maxSecret bounds the size of a file with a secret, in bytes.

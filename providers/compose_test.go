@@ -35,7 +35,7 @@ func TestCompose(t *testing.T) {
 			defer api.Close()
 			adapter, err := providers.New(providers.Settings{Name: "a", Kind: kind.Name, APIKey: "secret-key",
 				Pair: settings.Pair{SecretKey: "s"}, Domain: "mg.example.com", BaseURL: api.URL, Timeout: time.Minute,
-				Events: models.EventsNone})
+				Events: models.EventsNone, Amazon: amazon("secret-key")})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/postmark"
 	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
+	"github.com/safedelivr/safedelivr/providers/ses"
 	"github.com/safedelivr/safedelivr/providers/smtp"
 	"github.com/safedelivr/safedelivr/providers/sparkpost"
 )
@@ -55,6 +56,7 @@ type Kind struct {
 	Title   string // for people
 	Domain  bool   // its providers need Settings.Domain
 	Pair    bool   // its providers need Settings.SecretKey
+	Region  bool   // its providers have Settings.Amazon, and no API key
 	Server  bool   // its providers are mail servers, without an API
 	Carries models.Capabilities
 	Boxes   []models.EventBox // what to choose at the provider so that it reports every kind of event
@@ -72,6 +74,7 @@ func Kinds() []Kind {
 		of(&resend.Spec, resend.New),
 		of(&mailjet.Spec, mailjet.New),
 		of(&sparkpost.Spec, sparkpost.New),
+		of(&ses.Spec, ses.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}
@@ -84,7 +87,7 @@ func server(name, title string, carries models.Capabilities) Kind {
 
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
-	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Pair, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
+	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Pair, s.Region, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
 }
 
 // adapt turns the constructor of an adapter into one that returns models.Adapter.

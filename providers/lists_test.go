@@ -101,8 +101,8 @@ func (s *stage) bounces() string {
 // TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
 func TestListsHavePages(t *testing.T) {
 	eachOf(t, withLists(), func(t *testing.T, s *stage) {
-		n := 310 // more than two pages of 100
-		if slices.Contains(whole, s.kind) {
+		n := 310                                                       // more than two pages of 100
+		if slices.Contains(whole, s.kind) || s.kind == simulator.SES { // of 1,000
 			n = 2100
 		}
 		at := time.Now().Add(-time.Hour).Truncate(time.Second)

@@ -71,12 +71,19 @@ func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 		Domain:     "mg.sim.test",
 		BaseURL:    api.URL + "/acc",
 		WebhookKey: webhookKey,
+		Amazon:     amazon("k"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.adapter.Close(); s.sim.Close(); api.Close(); hook.Close() })
 	return s
+}
+
+// amazon returns the settings of Amazon SES, whose access key has two parts.
+func amazon(key string) settings.Amazon {
+	return settings.Amazon{Region: "us-east-1", AccessKeyID: key, SecretAccessKey: key,
+		Topics: []string{simulator.SESTopic + "acc"}}
 }
 
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +131,7 @@ func (s *stage) settle(t *testing.T) {
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
 var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend, simulator.Mailjet,
-	simulator.SparkPost}
+	simulator.SparkPost, simulator.SES}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient.
 var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Mailjet, simulator.SparkPost}
@@ -155,7 +162,7 @@ func withLists() []string {
 }
 
 // apiKeys are the keys of the simulator's accounts where they are not one text.
-var apiKeys = map[string]string{simulator.Mailjet: "k:s"}
+var apiKeys = map[string]string{simulator.Mailjet: "k:s", simulator.SES: "k:k"}
 
 // recipientKeys are the names of the metadata where they are not ours.
 var recipientKeys = map[string]string{simulator.Mailjet: "CustomID"}

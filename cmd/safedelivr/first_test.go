@@ -41,6 +41,7 @@ func simulatedProviders(t *testing.T, o simulator.Options) (sim *simulator.Simul
 	for _, a := range []simulator.Account{
 		{Name: "sg", Kind: "sendgrid", Key: "secret-sg", Domain: "example.com"},
 		{Name: "mg", Kind: "mailgun", Key: "secret-mg", Domain: "mg.example.com"},
+		{Name: "ses", Kind: "ses", Key: "AKIA:secret-ses", Domain: "example.com"},
 	} {
 		require.NoError(t, sim.AddAccount(a))
 	}
@@ -132,6 +133,36 @@ func page(t *testing.T, link, path string) string {
 	return do(http.MethodGet, base+path, nil)
 }
 
+// TestInitRegion: init asks for the region of Amazon SES and both parts of its access key.
+func TestInitRegion(t *testing.T) {
+	t.Parallel()
+	folder, api := t.TempDir(), simulatedAPI(t)
+	_, errs := typed(
+		t,
+		0,
+		"us-east-1\nAKIA\nsecret-ses\n",
+		"init",
+		"--provider",
+		"ses",
+		"--base-url",
+		api+"/ses",
+		"--folder",
+		folder,
+	)
+	for _, want := range []string{"Region: ", "Access key ID: ", "Secret access key: ", "may send to everybody", "example.com is verified"} {
+		require.Contains(t, errs, want)
+	}
+	raw, err := os.ReadFile(filepath.Join(folder, "safedelivr.yaml"))
+	require.NoError(t, err)
+	require.Contains(t, string(raw), "region: \"us-east-1\"")
+	require.NotContains(t, string(raw), "secret-ses")
+	_, errs = typed(t, int(exitUsage), "", "init", "--provider", "ses", "--region", "Frankfurt", "--access-key-id", "AKIA",
+		"--topics", "mail", "--key-file", secret(t, "a b"), "--folder", t.TempDir())
+	require.Contains(t, errs, "--region: required")
+	require.Contains(t, errs, "--topics: must be ARNs")
+	require.Contains(t, errs, "--key-file: required")
+}
+
 // TestInitRefuses: init writes nothing if the key is refused or the flags are wrong, and goes on if the provider cannot
 // be asked.
 func TestInitRefuses(t *testing.T) {
@@ -142,7 +173,7 @@ func TestInitRefuses(t *testing.T) {
 	sg, mg := "init --provider sendgrid ", "init --provider mailgun "
 	other := "--domain other.test --base-url " + api + "/mg --key-file " + secret(t, "secret-mg")
 	for line, want := range map[string]string{
-		"init --provider ses":                                `--provider: "ses" must be one of sendgrid, mailgun, postmark, resend, mailjet, sparkpost, smtp, lmtp`,
+		"init --provider pigeon":                             `--provider: "pigeon" must be one of sendgrid, mailgun, postmark, resend, mailjet, sparkpost, ses, smtp, lmtp`,
 		sg + "--base-url " + api + "/sg --key-file " + wrong: "SendGrid refuses the key (401)",
 		sg + "--key-file /none":                              "no such file",
 		sg + "--user Ann":                                    `"Ann" is not a user name`,

@@ -47,10 +47,11 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f := cmd.Flags()
 	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(providers.Names(), ", "))
 	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: like sg, short for its kind)")
-	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, or with the password (default: ask)")
+	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, with the password, or with the secret of an access key (default: ask)")
 	f.StringVar(&o.secretKeyFile, "secret-key-file", "",
 		"file with the second part of an API key that has two (default: ask)")
 	o.addServer(f)
+	o.addRegion(f)
 	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain, for kinds that need one")
 	f.StringVar(
 		&o.Provider.BaseURL,
@@ -77,6 +78,14 @@ func (o *initFlags) addServer(f *pflag.FlagSet) {
 	f.IntVar(&o.Provider.Port, "port", 0, "port of the mail server (default: 587, with --tls tls 465)")
 	f.StringVar(&o.Provider.TLS, "tls", "", "encryption of the connection: starttls, tls or none (default: starttls)")
 	f.StringVar(&o.Provider.User, "mail-user", "", "user at the mail server (default: none)")
+}
+
+// addRegion adds the flags of a provider that is a region of Amazon SES.
+func (o *initFlags) addRegion(f *pflag.FlagSet) {
+	f.StringVar(&o.Provider.Region, "region", "", "region of Amazon SES, like eu-central-1")
+	f.StringVar(&o.Provider.AccessKeyID, "access-key-id", "", "ID of the access key at Amazon")
+	f.StringVar(&o.Provider.ConfigurationSet, "configuration-set", "", "configuration set of Amazon SES that reports events")
+	f.StringSliceVar(&o.Provider.Topics, "topics", nil, "ARNs of the Amazon SNS topics of its events (default: no webhooks)")
 }
 
 func setUp(ctx context.Context, c *cli, o *initFlags) error {
@@ -164,6 +173,8 @@ func askFor(c *cli, o *initFlags) error {
 		{kind.Domain, &p.Domain, "Sending domain: "},
 		{kind.Server, &p.Host, "Mail server: "},
 		{kind.Server && p.Host == "", &p.User, "User (empty: none): "}, // not if flags say where the server is
+		{kind.Region, &p.Region, "Region: "},
+		{kind.Region, &p.AccessKeyID, "Access key ID: "},
 	} {
 		if q.need && *q.value == "" {
 			var err error
@@ -175,16 +186,14 @@ func askFor(c *cli, o *initFlags) error {
 	if err := askForKeys(c, in, o, &kind); err != nil {
 		return err
 	}
-	if p.Events = models.EventsNone; p.WebhookKey != "" {
+	if p.Events = models.EventsNone; p.Verifiable() {
 		p.Events = models.EventsWebhook
 	}
 	var wrong []error
 	for _, err := range providers.Check(*p) {
 		var m providers.Mistake
 		if errors.As(err, &m) {
-			if m.Setting == "user" {
-				m.Setting = "mail-user"
-			}
+			m.Setting = cmp.Or(otherFlags[m.Setting], m.Setting)
 			err = fmt.Errorf("--%s: %s", strings.ReplaceAll(m.Setting, "_", "-"), m.Text)
 		}
 		wrong = append(wrong, err)
@@ -192,7 +201,10 @@ func askFor(c *cli, o *initFlags) error {
 	return exitWith(exitUsage, errors.Join(wrong...))
 }
 
-// askForKeys reads the secrets of a provider from files, or asks for the key, or for the password of a mail server.
+// otherFlags are the flags of settings that have another name.
+var otherFlags = map[string]string{"user": "mail-user", "secret_access_key": "key-file"}
+
+// askForKeys reads the secrets of a provider from files, or asks for the key, or for what its kind has in place of one.
 func askForKeys(c *cli, in *bufio.Reader, o *initFlags, kind *providers.Kind) (err error) {
 	p := &o.Provider
 	for _, q := range []struct {
@@ -200,8 +212,9 @@ func askForKeys(c *cli, in *bufio.Reader, o *initFlags, kind *providers.Kind) (e
 		secret     *string
 		what, file string
 	}{
-		{!kind.Server, true, &p.APIKey, "API key", o.keyFile},
+		{!kind.Server && !kind.Region, true, &p.APIKey, "API key", o.keyFile},
 		{kind.Pair, true, &p.SecretKey, "Secret key", o.secretKeyFile},
+		{kind.Region, true, &p.SecretAccessKey, "Secret access key", o.keyFile},
 		{kind.Server, p.User != "", &p.Password, "Password", o.keyFile},
 	} {
 		switch {

@@ -160,9 +160,13 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		return provider.Spec{}, err
 	}
 	events := eventsOf(c)
-	if events == models.EventsWebhook && c.WebhookKey == "" {
+	if s := providerSettings(cfg, name); events == models.EventsWebhook && !s.Verifiable() {
+		verifier := "webhook_key"
+		if k, _ := providers.Find(c.Kind); k.Region {
+			verifier = "topics"
+		}
 		log.Warn("provider has no webhook key: its webhooks are answered 503 and its mail gets no final event; set "+
-			cfg.Name("providers."+name+".webhook_key")+", or "+cfg.Name("providers."+name+".events")+
+			cfg.Name("providers."+name+"."+verifier)+", or "+cfg.Name("providers."+name+".events")+
 			" to none if it cannot reach this server", "provider", name)
 	}
 	return provider.Spec{Adapter: adapter, Provider: models.Provider{
@@ -206,11 +210,7 @@ func carries(kind string) models.Capabilities {
 // providerSettings returns the settings of a provider's adapter.
 func providerSettings(cfg *config.Config, name string) providers.Settings {
 	c := cfg.Providers[name]
-	events := eventsOf(c)
-	if c.WebhookKey == "" {
-		events = models.EventsNone // posts that cannot be verified are answered 503
-	}
-	return providers.Settings{
+	s := providers.Settings{
 		Name:          name,
 		Kind:          c.Kind,
 		APIKey:        c.APIKey,
@@ -219,11 +219,16 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 		BaseURL:       c.BaseURL,
 		WebhookKey:    c.WebhookKey,
 		WebhookKeyOld: c.WebhookKeyOld,
-		Events:        events,
+		Events:        eventsOf(c),
 		Timeout:       c.Timeout,
 		MaxConns:      c.Concurrency,
 		Server:        c.Server,
+		Amazon:        c.Amazon,
 	}
+	if !s.Verifiable() {
+		s.Events = models.EventsNone // posts that cannot be verified are answered 503
+	}
+	return s
 }
 
 // CloseProviders closes the adapters.

@@ -36,7 +36,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 			Name:     p.Name,
 			Title:    p.Kind,
 			Webhooks: p.Events == models.EventsWebhook,
-			Verified: a.cfg.Providers[p.Name].WebhookKey != "",
+			Verified: providerSettings(a.cfg, p.Name).Verifiable(),
 		}
 		if k, ok := providers.Find(p.Kind); ok {
 			info.Title, info.Boxes = k.Title, k.Boxes

@@ -29,10 +29,11 @@ func (a *App) Reload(next *config.Config) error {
 		return fmt.Errorf("the configuration has mistakes:\n%w", err)
 	}
 	for _, p := range a.providers {
-		if n, ok := next.Providers[p.Name]; ok {
-			providers.SetKeys(p.Adapter, a.settingsFrom(next, p.Name))
+		if _, ok := next.Providers[p.Name]; ok {
+			s := a.settingsFrom(next, p.Name)
+			providers.SetKeys(p.Adapter, s)
 			if a.dashboard != nil {
-				a.dashboard.SetVerified(p.Name, n.WebhookKey != "")
+				a.dashboard.SetVerified(p.Name, s.Verifiable())
 			}
 		}
 	}
@@ -53,6 +54,7 @@ func (a *App) Reload(next *config.Config) error {
 func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
 	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
 	s.APIKey, s.Pair, s.Password = n.APIKey, n.Pair, n.Password
+	s.AccessKeyID, s.SecretAccessKey, s.Topics = n.AccessKeyID, n.SecretAccessKey, n.Topics
 	s.WebhookKey, s.WebhookKeyOld, s.Events = n.WebhookKey, n.WebhookKeyOld, n.Events
 	return s
 }

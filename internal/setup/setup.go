@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/providers"
@@ -72,6 +73,7 @@ func Write(o Options) (Files, error) {
 	line("providers:\n  %s:\n    kind: %s", p.Name, p.Kind)
 	for _, s := range []struct{ setting, value string }{
 		{"domain", p.Domain}, {"base_url", p.BaseURL}, {"host", p.Host}, {"tls", p.TLS}, {"user", p.User},
+		{"region", p.Region}, {"access_key_id", p.AccessKeyID}, {"configuration_set", p.ConfigurationSet},
 	} {
 		if s.value != "" {
 			line("    %s: %q", s.setting, s.value)
@@ -80,8 +82,12 @@ func Write(o Options) (Files, error) {
 	if p.Port > 0 {
 		line("    port: %d", p.Port)
 	}
+	if len(p.Topics) > 0 {
+		line("    topics: [%s]", strings.Join(quoted(p.Topics), ", "))
+	}
 	for _, s := range []struct{ setting, value string }{
-		{"api_key", p.APIKey}, {"secret_key", p.SecretKey}, {"password", p.Password}, {"webhook_key", p.WebhookKey},
+		{"api_key", p.APIKey}, {"secret_key", p.SecretKey}, {"password", p.Password},
+		{"secret_access_key", p.SecretAccessKey}, {"webhook_key", p.WebhookKey},
 	} {
 		if s.value == "" {
 			continue
@@ -93,10 +99,18 @@ func Write(o Options) (Files, error) {
 		f.Secrets = append(f.Secrets, path)
 		line("    %s_file: %q", s.setting, path)
 	}
-	if p.WebhookKey == "" && p.Host == "" {
+	if !p.Verifiable() && p.Host == "" {
 		line("    # Without webhooks, mail that the provider accepted counts as delivered.\n    events: none")
 	}
 	return f, write(f.Config, text.String(), 0o644)
+}
+
+// quoted returns texts in quotes.
+func quoted(list []string) (out []string) {
+	for _, s := range list {
+		out = append(out, strconv.Quote(s))
+	}
+	return out
 }
 
 // write writes a new file.

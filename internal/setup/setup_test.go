@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -51,6 +52,28 @@ func TestWrite(t *testing.T) {
 	)
 	_, err = Write(o)
 	require.ErrorIs(t, err, ErrExists)
+}
+
+// TestWriteRegion: the secret of an access key is in a file of its own, and topics bring events.
+func TestWriteRegion(t *testing.T) {
+	t.Parallel()
+	topics := []string{"arn:aws:sns:eu-central-1:123456789012:a", "arn:aws:sns:eu-central-1:123456789012:b"}
+	files, err := Write(Options{
+		Folder: t.TempDir(),
+		Provider: providers.Settings{Name: "ses", Kind: "ses", Amazon: settings.Amazon{Region: "eu-central-1",
+			AccessKeyID: "AKIA", SecretAccessKey: "topsecret", ConfigurationSet: "events", Topics: topics}},
+	})
+	require.NoError(t, err)
+	require.Len(t, files.Secrets, 1)
+	cfg, err := config.Load(files.Config, []string{})
+	require.NoError(t, err)
+	p := cfg.Providers["ses"]
+	require.Equal(t, settings.Amazon{Region: "eu-central-1", AccessKeyID: "AKIA", SecretAccessKey: "topsecret",
+		ConfigurationSet: "events", Topics: topics}, p.Amazon)
+	require.Equal(t, "webhook", p.Events)
+	cfg, err = config.Load(files.Config, []string{"SAFEDELIVR_PROVIDERS_SES_TOPICS=" + topics[1] + ", " + topics[0]})
+	require.NoError(t, err)
+	require.Equal(t, []string{topics[1], topics[0]}, cfg.Providers["ses"].Topics)
 }
 
 // TestWriteWithoutWebhooks: without a webhook key the provider reports no events.

@@ -21,7 +21,7 @@ var markers = regexp.MustCompile(`(?s)(<!-- settings of (\w+) -->\n).*?(<!-- end
 
 // declarations are the files that declare settings. The comments of the fields are their meanings.
 var declarations = []string{"config/config.go", "models/settings/settings.go", "models/settings/pair.go",
-	"models/settings/server.go"}
+	"models/settings/server.go", "models/settings/amazon.go"}
 
 // withTables replaces the tables of the page by those that the code says.
 func withTables(page string) (string, error) {

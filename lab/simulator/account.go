@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/resend"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/ses"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/smtp"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sparkpost"
 )
@@ -27,7 +28,11 @@ const (
 	LMTP      = "lmtp"
 	Mailjet   = "mailjet"
 	SparkPost = "sparkpost"
+	SES       = "ses"
 )
+
+// SESTopic begins the ARN of the topic of an account at Amazon SES. The name of the account follows.
+const SESTopic = ses.Topic
 
 // providers holds the constructor of each kind.
 var providers = map[string]func(*provider.Account) (*provider.Provider, error){
@@ -39,6 +44,7 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	LMTP:      smtp.New,
 	Mailjet:   mailjet.New,
 	SparkPost: sparkpost.New,
+	SES:       ses.New,
 }
 
 // An Account is a customer account at a simulated provider.

@@ -1,5 +1,5 @@
 // Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
-// Postmark, Resend, Mailjet and SparkPost, and servers that take mail by SMTP or LMTP.
+// Amazon SES, Resend, Postmark, Brevo, Mailtrap, Mailjet and SparkPost, and servers that take mail by SMTP or LMTP.
 // The providers' real SDKs talk to it, and it sends webhooks that
 // are signed like the real ones.
 //

@@ -1,7 +1,6 @@
 package resend
 
 import (
-	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -24,20 +23,10 @@ var events = kind.Events{
 	kind.On("email.complained", "email.complained", "email.complained", models.Complained),
 }
 
-// reasons maps the sub types of bounces, which are those of Amazon SES, and the reasons of suppressions. For General
-// and Undetermined the server's reply decides.
-var reasons = map[parse.Str]models.Reason{
-	"NoEmail":                  models.MailboxInvalid,
-	"MailboxFull":              models.MailboxFull,
-	"MessageTooLarge":          models.TooLarge,
-	"ContentRejected":          models.PolicyContent,
-	"AttachmentRejected":       models.PolicyContent,
-	"Suppressed":               models.SuppressedBounce,
-	"OnAccountSuppressionList": models.SuppressedBounce,
-	"UnsubscribedRecipient":    models.SuppressedUnsubscribe,
-	"CustomTimeoutExceeded":    models.DeliveryTimeout,
-	"previous_bounce":          models.SuppressedBounce,
-	"previous_complaint":       models.SuppressedComplaint,
+// suppressed maps the reasons of suppressions.
+var suppressed = map[parse.Str]models.Reason{
+	"previous_bounce":    models.SuppressedBounce,
+	"previous_complaint": models.SuppressedComplaint,
 }
 
 // A post is a webhook, with one event.
@@ -96,29 +85,15 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	return out
 }
 
-// explain sets kind and reason of an event that says that a mail was not delivered. Only a permanent one may say that
-// the mailbox is invalid.
+// explain sets kind and reason of an event that says that a mail was not delivered. Old posts say of a suppression only
+// that sending was suppressed.
 func (t *trouble) explain(ev *models.Event, otherwise models.Reason) {
-	text := strings.TrimSpace(strings.TrimPrefix(first(t.DiagnosticCode), "smtp;"))
-	reply := parse.NewReply("", "", text)
-	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(cmp.Or(text, string(t.Message)))
-	ev.BounceClass = parse.Text(strings.TrimSpace(string(t.Type + " " + t.SubType)))
-	said := reply.Reason()
-	switch permanent := t.Type == "Permanent"; {
-	case strings.Contains(string(t.Message), "suppressed sending"): // all that old posts say
-		said = models.SuppressedBounce
-	case said == "" && permanent:
-		said = models.MailboxInvalid
-	case said == models.MailboxInvalid && !permanent:
-		said = ""
+	known := suppressed[t.Reason]
+	if strings.Contains(string(t.Message), "suppressed sending") {
+		known = models.SuppressedBounce
 	}
-	ev.Reason = cmp.Or(reasons[cmp.Or(t.Reason, t.SubType)], said, otherwise)
-	switch ev.Reason {
-	case models.SuppressedBounce, models.SuppressedComplaint, models.SuppressedUnsubscribe:
-		ev.Kind = models.Dropped
-	case models.PolicyContent, models.PolicyReputation:
-		ev.Kind = models.Blocked
-	}
+	b := kind.Bounce{Type: t.Type, SubType: t.SubType, Server: parse.Str(first(t.DiagnosticCode)), Text: t.Message}
+	b.Explain(ev, known, otherwise)
 }
 
 // first returns the first of some texts, or "".

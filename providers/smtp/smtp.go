@@ -102,8 +102,7 @@ func security(s *settings.Settings) string {
 
 // local reports whether a host is this machine.
 func local(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
+	return strings.HasPrefix(host, "/") || settings.Loopback(host)
 }
 
 // New returns the adapter for a provider. The error names all mistakes in its settings.

@@ -185,8 +185,6 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 		return nil, fmt.Errorf("%s %s with %d recipients", r.Method, r.URL, len(in.Recipients))
 	case r.Header.Get("Authorization") != "sp-key" || r.Header.Get("Content-Type") != "application/json":
 		return nil, fmt.Errorf("headers %v", r.Header)
-	case !regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`).MatchString(r.Header.Get("Idempotency-Key")):
-		return nil, errors.New("no idempotency key")
 	case !campaigns.MatchString(in.Campaign), c.Subject == "", c.Text == "" && c.HTML == "", in.Options.InitialOpen:
 		return nil, fmt.Errorf("campaign %q, or no content", in.Campaign)
 	}
@@ -299,13 +297,10 @@ func answers() []providertest.Answer {
 		models.SenderNotVerified)
 	add("restricted domain", 400, refusal("7000", "Restricted domain", "x"), models.AccountClass, models.SenderNotVerified)
 	add("DKIM", 400, refusal("1100", "Invalid DKIM key ID", ""), models.RejectedHereClass, "")
-	add("bad key", 400, refusal("1602", "Invalid idempotency key", ""), models.RejectedHereClass, "")
 	add("400 of a proxy", 400, "<html>", models.RejectedHereClass, "")
 	add("unauthorized", 401, refusal("", "Unauthorized.", ""), models.AccountClass, "")
 	add("forbidden", 403, refusal("", "Forbidden.", ""), models.AccountClass, "")
 	add("not found", 404, "", models.AccountClass, "")
-	add("the key at once", 409, refusal("1600", "in progress", ""), models.Unknown, "")
-	add("the key with another body", 409, refusal("1601", "other request", ""), models.Unknown, "")
 	add("too large", 413, "", models.RejectedHereClass, models.TooLarge)
 	add("media type", 415, "", models.RejectedHereClass, "")
 	add("limit", 420, refusal("2101", "Exceed Sending Limit (hourly)", ""), models.AccountClass, "")

@@ -1,9 +1,9 @@
 // Package sparkpost is the adapter for SparkPost: transmissions, webhooks, the log of events and the suppression list.
 //
 // A call is one transmission, whose template the values of each recipient fill in. An answer says how many recipients
-// were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. The header
-// Idempotency-Key makes a repeated call harmless for a day. The campaign of a transmission is its chunk, so that its
-// events can be looked up.
+// were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. No
+// idempotency key is sent, because such keys are new here, and nobody has reported on them. The campaign of a transmission
+// is its chunk, so that its events can be looked up.
 package sparkpost
 
 import (
@@ -66,19 +66,9 @@ type Adapter struct{ kind.Base[string] }
 // New returns the adapter for a provider. The error names all mistakes in its settings.
 var New = kind.New[string, Adapter](&Spec)
 
-// KeyLifetime returns how long SparkPost answers the same call, with the same bytes, as it answered the first one. It
-// sends nothing again then. It is documented since August 2026 (developers.sparkpost.com, pull request 590), and no
-// report of it is known.
-func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
-
-// Account names the account, which alone knows its idempotency keys.
-func (p *Adapter) Account() string { return p.AccountName() }
-
 // Send implements models.Adapter.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
-	do := func(ctx context.Context, r models.Request) error {
-		return p.Post(ctx, r, kind.CallKey(http.Header{}, c))
-	}
+	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, nil) }
 	return kind.Send(ctx, &p.Base, c, p.Compose, do, p.classify)
 }
 
@@ -88,11 +78,8 @@ var aboutTo = regexp.MustCompile(`(?i)valid recipient|address`)
 // statusLimit is the status when the account has reached a limit of sending.
 const statusLimit = 420
 
-// rules are the meanings of answers that accept nothing. A 409 says that the key was used before: the first call may
-// have been accepted, so that it proves nothing. Most other refusals are limits of SparkPost, or mistakes of this
-// adapter: they refuse the mail only here.
+// rules are the meanings of answers that accept nothing.
 var rules = []kind.Rule{
-	{Status: http.StatusConflict, Class: models.Unknown},
 	{Status: statusLimit, Class: models.AccountClass},
 	{Code: "7000", Class: models.AccountClass, Reason: models.SenderNotVerified},
 	{Code: "7001", Class: models.AccountClass, Reason: models.SenderNotVerified},

@@ -94,7 +94,7 @@ func arrives(t *testing.T, c *models.Call) (got providertest.Copy, ok bool) {
 		return got, false
 	}
 	req := httptest.NewRequestWithContext(t.Context(), r.Method, r.URL, nil)
-	req.Header = http.Header{"Authorization": {"sp-key"}, "Content-Type": {r.ContentType}, "Idempotency-Key": {"k"}}
+	req.Header = http.Header{"Authorization": {"sp-key"}, "Content-Type": {r.ContentType}}
 	copies, err := read(req, r.Body)
 	require.NoError(t, err, "%s", r.Body)
 	require.Len(t, copies, len(c.Recipients))

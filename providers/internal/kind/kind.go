@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,8 +39,11 @@ type Spec[K any] struct {
 	Repeat     time.Duration         // for which it repeats every webhook that was not received
 	Domain     bool                  // it needs the setting domain
 	Pair       bool                  // it needs the setting secret_key: its API key is user:password then
+	Region     bool                  // it needs a region and an access key of two parts in place of an API key
 	Key        func(text string) (K, error)
 	Authorize  func(h http.Header, key string) // adds the API key to a request
+	// Mistakes returns those in the settings of a kind without an API key. It is nil for the others.
+	Mistakes func(o settings.Settings) []error
 
 	// Header verifies what the header of a webhook shows, and Verify the rest. Either may be nil.
 	Header func(keys []K, w *models.Webhook) error
@@ -48,7 +52,11 @@ type Spec[K any] struct {
 
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func (s *Spec[K]) Check(o settings.Settings) []error {
-	errs := o.Check()
+	check := o.Check
+	if s.Mistakes != nil {
+		check = func() []error { return append(o.CheckCommon(), s.Mistakes(o)...) }
+	}
+	errs := check()
 	switch {
 	case s.Domain && o.Domain == "":
 		errs = append(errs, settings.Mistake{Setting: "domain", Text: "required: " + s.Title + " sends for one domain"})
@@ -131,18 +139,26 @@ func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 // SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
 // keep theirs.
 func (b *Base[K]) SetKeys(s settings.Settings) {
-	k := &Keys[K]{API: s.APIKey, secrets: [4]string{s.APIKey}}
-	if b.Pair {
-		k.API, k.secrets[1] = s.APIKey+":"+s.SecretKey, s.SecretKey
-	}
+	var webhook []K
 	for _, text := range [2]string{s.WebhookKey, s.WebhookKeyOld} {
 		if text == "" {
 			continue
 		}
 		if key, err := b.Key(text); err == nil {
-			k.Webhook = append(k.Webhook, key)
+			webhook = append(webhook, key)
 		}
 	}
+	parts := []string{s.APIKey, s.SecretKey}
+	if !b.Pair {
+		parts = parts[:1]
+	}
+	b.Replace(webhook, parts...)
+}
+
+// Replace replaces what verifies webhooks, and the parts of the API key, or the secret in its place.
+func (b *Base[K]) Replace(webhook []K, parts ...string) {
+	k := &Keys[K]{API: strings.Join(parts, ":"), Webhook: webhook}
+	copy(k.secrets[:2], parts)
 	if old := b.keys.Load(); old != nil {
 		copy(k.secrets[2:], old.secrets[:2])
 	}

@@ -5,6 +5,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type Settings struct {
 
 	settings.Pair   // of kinds whose API key has two parts
 	settings.Server // of SMTP and LMTP
+	settings.Amazon // of Amazon SES
 }
 
 // The defaults of Settings.
@@ -59,9 +61,12 @@ type Mistake struct {
 // Error implements error.
 func (m Mistake) Error() string { return m.Setting + ": " + m.Text }
 
+// Verifiable reports whether the settings have what verifies webhooks.
+func (s Settings) Verifiable() bool { return s.WebhookKey != "" || len(s.Topics) > 0 }
+
 // Check returns the mistakes that do not depend on the kind, for one with an API key.
 func (s Settings) Check() []error {
-	errs := s.CheckCommon()
+	errs := append(s.CheckCommon(), s.CheckVerifier("webhook_key")...)
 	switch {
 	case s.APIKey == "":
 		errs = append(errs, Mistake{"api_key", "required: the API key of the provider"})
@@ -89,9 +94,6 @@ func (s Settings) CheckCommon() []error {
 	switch {
 	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
 		wrong("events", "%q must be webhook or none", s.Events)
-	case s.Events == models.EventsWebhook && s.WebhookKey == "":
-		wrong("webhook_key", "required: without it webhooks cannot be verified "+
-			"(set events to none if the provider cannot reach this server)")
 	}
 	if s.WebhookKeyOld != "" && s.WebhookKey == "" {
 		wrong("webhook_key", "required if webhook_key_old is set")
@@ -105,6 +107,15 @@ func (s Settings) CheckCommon() []error {
 	return errs
 }
 
+// CheckVerifier returns the mistake that webhooks are expected and cannot be verified. setting is what verifies them.
+func (s Settings) CheckVerifier(setting string) []error {
+	if s.WithDefaults().Events != models.EventsWebhook || s.Verifiable() {
+		return nil
+	}
+	return []error{Mistake{setting, "required: without it webhooks cannot be verified " +
+		"(set events to none if the provider cannot reach this server)"}}
+}
+
 // ValidDomain reports whether s is a name of letters, digits, '-' and '.'. Mailgun answers a domain with a slash with
 // 200 and sends nothing.
 func ValidDomain(s string) bool {
@@ -113,6 +124,12 @@ func ValidDomain(s string) bool {
 	}
 	return len(s) <= 253 && strings.Contains(s, ".") && !strings.Contains(s, "..") && strings.Trim(s, ".-") == s &&
 		!strings.ContainsFunc(s, other)
+}
+
+// Loopback reports whether a host is this machine.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Base checks the base URL of an API and returns it without the version path and

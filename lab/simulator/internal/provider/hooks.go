@@ -29,6 +29,8 @@ type Hooks struct {
 	Only200 bool
 	// Final is a status after which a post is not repeated.
 	Final int
+	// ClientErrorsEnd says that a post is not repeated after any 4xx.
+	ClientErrorsEnd bool
 	// Gaps are the times after which a post is repeated, in simulated time.
 	Gaps func(s *Stage) []time.Duration
 	// For is how long the last gap goes on, from the event. 0 means that a post is repeated once after each gap.
@@ -73,7 +75,8 @@ func (h *Hooks) Acknowledged(status int) bool {
 // time. The status is 0 if there was no answer. Retry returns false if the post is not repeated.
 func (h *Hooks) Retry(s *Stage, status, tries int, age time.Duration) (gap time.Duration, ok bool) {
 	gaps := h.Gaps(s)
-	if status != 0 && status == h.Final || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
+	ended := status != 0 && status == h.Final || h.ClientErrorsEnd && status/100 == 4
+	if ended || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
 		return 0, false
 	}
 	gap = gaps[min(tries, len(gaps))-1]

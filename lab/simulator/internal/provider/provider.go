@@ -14,13 +14,15 @@ import (
 type Customer struct {
 	Name string `json:"name"` // path prefix; a-z 0-9 - _
 	Kind string `json:"kind"`
-	Key  string `json:"key"` // API key; requests with another one get 401 or 403. Mailjet: both keys, with a colon between
+	// Key is the API key; requests with another one get 401 or 403. Mailjet: both keys, with a colon between. Amazon SES:
+	// ID:SECRET of an access key.
+	Key string `json:"key"`
 	// Mailgun: the sending domain, another one gets 404. SendGrid, Resend: the authenticated domain.
 	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
-	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost: user:password, which
-	// webhooks carry; empty = none. Resend: whsec_ and base64; empty = one is made.
+	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost: user:password,
+	// which webhooks carry; empty = none. Resend: whsec_ and base64; empty = one is made. Amazon SES: unused.
 	SigningKey string `json:"signing_key,omitempty"`
 	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
 }
