@@ -9,8 +9,6 @@ package resend
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -39,6 +37,7 @@ var Spec = kind.Spec[[]byte]{
 	Webhook:    1 << 20,
 	Events:     events,
 	Suppress:   lists,
+	KnowsKeys:  24 * time.Hour, // "Idempotency Keys"
 	Key:        kind.SvixKey,
 	Authorize:  kind.Bearer,
 	Header:     kind.SvixHeader,
@@ -59,20 +58,10 @@ var Spec = kind.Spec[[]byte]{
 }
 
 // An Adapter is one provider of the kind Resend.
-type Adapter struct{ kind.Base[[]byte] }
+type Adapter struct{ kind.Keyed[[]byte] }
 
 // New returns the adapter for a provider. The error names all mistakes in its settings.
 var New = kind.New[[]byte, Adapter](&Spec)
-
-// KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
-// sends nothing again ("Idempotency Keys").
-func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
-
-// Account names the account without showing its key: another one does not know the idempotency keys of this one.
-func (p *Adapter) Account() string {
-	sum := sha256.Sum256([]byte(p.Root + " " + p.Keys().API))
-	return hex.EncodeToString(sum[:8])
-}
 
 // Send implements models.Adapter. The key of a call is made from its chunk and its attempt, so that another process
 // makes the same.

@@ -4,6 +4,8 @@ package kind
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -30,11 +32,13 @@ type Spec[K any] struct {
 	URL        string // of the API
 	Recipients int    // of a call, at most
 	Webhook    int64  // bytes of a webhook, at most
+	OnlyAfter  int    // the only status after which it repeats a webhook; 0: after every one that is no success
 	Carries    models.Capabilities
 	Events     Events
 	Suppress   []models.ProviderList // its suppression lists
 	Lag        time.Duration         // of its log of events
 	Repeat     time.Duration         // for which it repeats every webhook that was not received
+	KnowsKeys  time.Duration         // how long it knows an idempotency key; see Keyed
 	Domain     bool                  // it needs the setting domain
 	Key        func(text string) (K, error)
 	Authorize  func(h http.Header, key string) // adds the API key to a request
@@ -151,6 +155,9 @@ func (b *Base[K]) MaxWebhook() int64 { return b.Webhook }
 // WebhookMethods implements models.Adapter: only POST.
 func (b *Base[K]) WebhookMethods() []string { return nil }
 
+// RepeatStatus implements models.Adapter.
+func (b *Base[K]) RepeatStatus() int { return b.OnlyAfter }
+
 // VerifyHeader implements models.Adapter. Webhooks of a provider without a key are repeated until it has one.
 func (b *Base[K]) VerifyHeader(w *models.Webhook) error {
 	keys := b.Keys().Webhook
@@ -191,3 +198,17 @@ func (b *Base[K]) List(name string) (models.ProviderList, error) {
 
 // Close implements models.Adapter.
 func (b *Base[K]) Close() { b.Client.Close() }
+
+// A Keyed is the Base of a provider with idempotency keys.
+type Keyed[K any] struct{ Base[K] }
+
+// KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
+// sends nothing again.
+func (b *Keyed[K]) KeyLifetime() time.Duration { return b.KnowsKeys }
+
+// Account names the account without showing its key. A provider with idempotency keys does not know those of another
+// account.
+func (b *Keyed[K]) Account() string {
+	sum := sha256.Sum256([]byte(b.Root + " " + b.Keys().API))
+	return hex.EncodeToString(sum[:8])
+}
