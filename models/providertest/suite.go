@@ -36,6 +36,12 @@ type Suite struct {
 	Accept  func(w http.ResponseWriter, n int)
 	PerMail bool
 
+	// Takes reports whether the kind takes a call; nil: each. What it does not take is rejected here, without a request.
+	Takes func(c *models.Call) bool
+
+	// Untyped says that attachments have no types but those of their names.
+	Untyped bool
+
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool
 
@@ -61,6 +67,13 @@ type Suite struct {
 	// provider can send such a post. MixedGood is the number of good events.
 	Mixed     []byte
 	MixedGood int
+
+	// Tagged returns the body of a post that says the same of the mail of a chunk to an address, and does not name its
+	// log. It is nil if all posts do.
+	Tagged func(chunk models.ID, attempt int, address string) []byte
+
+	// Idempotency returns the idempotency key of a request; nil: that of the header Idempotency-Key.
+	Idempotency func(body []byte) string
 
 	// KeyHeader is the field that has the API key; default: Authorization. Removed returns the address that a request
 	// removes from a list; nil: the last part of the path of a DELETE.
@@ -139,6 +152,7 @@ func Run(t *testing.T, s Suite) {
 		{"Keys", testKeys},
 		{"Verify", testVerify},
 		{"Parse", testParse},
+		{"ParseTagged", testTagged},
 		{"ParseMixed", testMixed},
 		{"ParseGarbage", testParseGarbage},
 		{"Lists", testLists},

@@ -153,6 +153,34 @@ func testParse(t *testing.T, s Suite) {
 	}
 }
 
+// testTagged parses posts that name a chunk and an address. They have the ID of the post that names the log. A post
+// without an address names nobody.
+func testTagged(t *testing.T, s Suite) {
+	if s.Tagged == nil {
+		return
+	}
+	p := adapter(t, s, "http://127.0.0.1:1")
+	chunk := batch.Chunk(3)
+	named := p.Parse(s.Post(chunk.Log(5), 7)).Events[0]
+	got := p.Parse(s.Tagged(chunk, 7, strings.ToUpper(named.Address)))
+	if len(got.Events) != 1 || got.Events[0].Log != chunk || got.Events[0].Event != named.Event ||
+		!strings.EqualFold(got.Events[0].Address, named.Address) {
+		t.Errorf("%+v names %+v in another way", got, named)
+	}
+	other := p.Parse(s.Tagged(chunk, 7, "other@rcpt.test")).Events
+	if len(other) != 1 || other[0].Event.ID == named.Event.ID {
+		t.Errorf("the event of another address is %+v", other)
+	}
+	for _, body := range [][]byte{
+		s.Tagged(chunk, 7, ""), s.Tagged(chunk.Log(5), 7, "a@b.test"), s.Tagged(models.ID{}, 7, "a@b.test"),
+		s.Tagged(chunk, 0, "a@b.test"), s.Tagged(chunk, 1_000_001, "a@b.test"),
+	} {
+		if got := p.Parse(body); len(got.Events) != 0 || len(got.Skipped)+len(got.Unnamed) != 1 {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+}
+
 func testMixed(t *testing.T, s Suite) {
 	p := adapter(t, s, "http://127.0.0.1:1")
 	got := p.Parse(s.Mixed)
@@ -167,7 +195,7 @@ func sound(t testing.TB, got models.Parsed) {
 	t.Helper()
 	for _, e := range got.Events {
 		v := e.Event
-		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 || len(v.Text) > models.MaxText ||
+		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 && e.Address == "" || len(v.Text) > models.MaxText ||
 			strings.Contains(v.Text, "@") ||
 			v.Reason != "" && !v.Reason.Known() || v.Kind.Failure() && v.Reason == "" {
 			t.Errorf("event %+v", e)
