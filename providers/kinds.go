@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/brevo"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
@@ -67,6 +68,7 @@ func Kinds() []Kind {
 		of(&mailgun.Spec, mailgun.New),
 		of(&postmark.Spec, postmark.New),
 		of(&resend.Spec, resend.New),
+		of(&brevo.Spec, brevo.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}

@@ -142,7 +142,7 @@ func TestSetKeys(t *testing.T) {
 	for _, k := range apis() {
 		got := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got <- r.Header.Get("Authorization") + r.Header.Get("X-Postmark-Server-Token")
+			got <- r.Header.Get("Authorization") + r.Header.Get("X-Postmark-Server-Token") + r.Header.Get("Api-Key")
 			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = io.WriteString(w, `{"message": "not first-key, not second-key"}`)
 		}))

@@ -38,7 +38,7 @@ func (s *stage) lookUp(t *testing.T, q models.LookupQuery) (map[eventID]bool, er
 		if len(parsed.Skipped) > 0 {
 			t.Fatalf("%s: %+v", body, parsed)
 		}
-		for _, e := range parsed.Events {
+		for _, e := range s.logs(parsed.Events) {
 			if e.Event.Attempt != 1 || time.Since(e.Event.At) > time.Hour {
 				t.Errorf("event %+v", e)
 			}

@@ -1,6 +1,7 @@
 package providers_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ type stage struct {
 	adapter models.Adapter
 
 	mu      sync.Mutex
+	calls   []*models.Call
 	events  []models.ParsedEvent
 	unnamed []models.UnnamedEvent
 	skipped []string
@@ -41,7 +43,7 @@ func newStage(t *testing.T, kind string) *stage {
 
 func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	t.Helper()
-	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, 1e6, true, 7
+	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, cmp.Or(o.TimeScale, 1e6), true, 7
 	s := &stage{kind: kind, sim: simulator.New(o)}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
@@ -84,7 +86,7 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.refused = append(s.refused, err)
 	}
-	s.events = append(s.events, got.Events...)
+	s.events = append(s.events, s.logs(got.Events)...)
 	s.unnamed = append(s.unnamed, got.Unnamed...)
 	s.skipped = append(s.skipped, got.Skipped...)
 }
@@ -101,7 +103,25 @@ func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Ca
 			models.CallRecipient{Log: batch.Chunk(chunk).Log(i + 1),
 				Recipient: models.Recipient{Email: a, Name: fmt.Sprintf("<N%d>", i)}})
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, c)
 	return c
+}
+
+// logs returns events with the logs of those that name a chunk and an address.
+func (s *stage) logs(events []models.ParsedEvent) []models.ParsedEvent {
+	for i := range events {
+		e := &events[i]
+		for _, c := range s.calls {
+			for k := range c.Recipients {
+				if r := &c.Recipients[k]; e.Log.Recipient() == 0 && r.Log.ChunkID() == e.Log && r.Email == e.Address {
+					e.Log = r.Log
+				}
+			}
+		}
+	}
+	return events
 }
 
 func (s *stage) settle(t *testing.T) {
@@ -119,10 +139,11 @@ func (s *stage) settle(t *testing.T) {
 }
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
-var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend}
+var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend,
+	simulator.Brevo}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient. They answer a call as a whole.
-var withLog = []string{simulator.SendGrid, simulator.Mailgun}
+var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo}
 
 // eachLog is eachKind for those with a log of events that can be queried by time and recipient.
 func eachLog(t *testing.T, test func(*testing.T, *stage)) {
@@ -135,6 +156,7 @@ func eachLog(t *testing.T, test func(*testing.T, *stage)) {
 var webhookKeys = map[string]string{
 	simulator.Mailgun:  "sign",
 	simulator.Postmark: "hook:secret-word",
+	simulator.Brevo:    "bearer-token",
 	simulator.Resend:   "whsec_c2VjcmV0IG9mIGEgdGVzdCwgbG9uZyBlbm91Z2g=",
 }
 
@@ -255,14 +277,18 @@ func TestSimulatedOutcomes(t *testing.T) {
 			if s.kind == simulator.Resend && name == "suppressed-unsub" {
 				continue // it knows no recipients who unsubscribed
 			}
+			want := want[name]
+			if s.kind == simulator.Brevo && strings.HasPrefix(name, "suppressed-") {
+				want.reason = models.SuppressedBounce // it does not say why it blocks an address
+			}
 			var last models.Event
 			for _, e := range s.events {
 				if e.Log == c.Recipients[i].Log && (e.Event.Kind.Failure() || e.Event.Kind == models.Delivered) {
 					last = e.Event
 				}
 			}
-			if last.Kind != want[name].kind || last.Reason != want[name].reason {
-				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want[name])
+			if last.Kind != want.kind || last.Reason != want.reason {
+				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want)
 			}
 		}
 	})
@@ -314,4 +340,63 @@ func TestSimulatedFaults(t *testing.T) {
 			t.Errorf("a refused recipient alone: %+v", parts)
 		}
 	})
+}
+
+// TestSimulatedRepeat makes calls again after their answers were lost. Each mail is sent once, and the answer to the
+// repeat says so.
+func TestSimulatedRepeat(t *testing.T) {
+	for _, kind := range simulated {
+		s := newStageWith(t, kind, simulator.Options{TimeScale: 1}) // so that keys do not expire
+		if _, ok := s.adapter.(interface{ KeyLifetime() time.Duration }); !ok {
+			continue
+		}
+		for n := 1; n <= 3; n += 2 {
+			id := s.sim.Inject(simulator.Fault{Mode: simulator.ModeAcceptThenClose})
+			c := s.call(models.NewBatchID(time.Now()), 0, addresses(n)...)
+			if parts := s.adapter.Send(t.Context(), c); parts[0].Class != models.Unknown {
+				t.Fatalf("%+v", parts)
+			}
+			s.sim.Clear(id)
+			for range 2 {
+				var accepted models.Set
+				for _, p := range s.adapter.Send(t.Context(), c) {
+					if p.Class == models.Accepted {
+						accepted = accepted.Or(p.Recipients)
+					}
+				}
+				if accepted != c.Numbers() {
+					t.Errorf("%s: of %d mails %s are accepted", kind, n, accepted)
+				}
+			}
+			for i := range c.Recipients {
+				if copies := s.sim.Copies(c.Recipients[i].Log.String()); len(copies) != 1 {
+					t.Errorf("%s: %d copies", kind, len(copies))
+				}
+			}
+		}
+	}
+}
+
+// TestSimulatedByAddress: if the header fields of message versions do not come back, the tag and the address of each
+// event say which mail it is about, in webhooks and in the log.
+func TestSimulatedByAddress(t *testing.T) {
+	s := newStageWith(t, simulator.Brevo, simulator.Options{NoVersionHeaders: true})
+	begun := time.Now()
+	c := s.call(models.NewBatchID(begun), 7, append(addresses(50), "hardbounce@sim.test")...)
+	s.adapter.Send(t.Context(), c)
+	s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, addresses(50)...))
+	s.settle(t)
+	posted := s.posted()
+	chunk := c.Recipients[0].Log.ChunkID()
+	q := around(begun)
+	q.Chunks, q.Attempts = map[models.ID]bool{chunk: true}, map[models.ID][]int{chunk: {1, 3}}
+	found, err := s.lookUp(t, q)
+	if err != nil || len(found) != 102 || len(posted) != 202 {
+		t.Fatalf("%d events posted, %d found: %v", len(posted), len(found), err)
+	}
+	for id := range found {
+		if !posted[id] || id.log.ChunkID() != chunk || id.log.Recipient() == 0 {
+			t.Errorf("found %v, which was not posted", id)
+		}
+	}
 }

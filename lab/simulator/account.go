@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/brevo"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
@@ -20,6 +21,7 @@ const (
 	Mailgun  = "mailgun"
 	Postmark = "postmark"
 	Resend   = "resend"
+	Brevo    = "brevo"
 )
 
 // providers holds the constructor of each kind.
@@ -28,6 +30,7 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	Mailgun:  mailgun.New,
 	Postmark: postmark.New,
 	Resend:   resend.New,
+	Brevo:    brevo.New,
 }
 
 // An Account is a customer account at a simulated provider.

@@ -29,6 +29,9 @@ type Hooks struct {
 	Only200 bool
 	// Final is a status after which a post is not repeated.
 	Final int
+	// OnlyAfter is the only status after which a post is repeated; 0 means that there are others. A post without an
+	// answer is always repeated.
+	OnlyAfter int
 	// Gaps are the times after which a post is repeated, in simulated time.
 	Gaps func(s *Stage) []time.Duration
 	// For is how long the last gap goes on, from the event. 0 means that a post is repeated once after each gap.
@@ -73,7 +76,7 @@ func (h *Hooks) Acknowledged(status int) bool {
 // time. The status is 0 if there was no answer. Retry returns false if the post is not repeated.
 func (h *Hooks) Retry(s *Stage, status, tries int, age time.Duration) (gap time.Duration, ok bool) {
 	gaps := h.Gaps(s)
-	if status != 0 && status == h.Final || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
+	if status != 0 && (status == h.Final || h.OnlyAfter != 0 && status != h.OnlyAfter) || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
 		return 0, false
 	}
 	gap = gaps[min(tries, len(gaps))-1]
