@@ -1,6 +1,6 @@
 // Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
-// Postmark and Resend. The providers' real SDKs talk to it, and it sends webhooks that
-// are signed like the real ones.
+// Postmark, Resend and Brevo. The providers' real SDKs talk to it, and it sends webhooks
+// that are signed like the real ones.
 //
 // A [Simulator] is an [http.Handler]. Each account has its own path prefix: the
 // base URL of the SendGrid account "sg" is http://host/sg, that of the Mailgun

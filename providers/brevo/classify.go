@@ -43,8 +43,8 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	parse.Into(x.Body, &in)
 	a := p.Answer(c, x, string(in.Message), now)
 	a.Code = string(in.Code)
-	if reset := x.Header.Get("X-Sib-Ratelimit-Reset"); a.Status == http.StatusTooManyRequests && a.RetryAt.IsZero() {
-		a.RetryAt = parse.RetryAt(http.Header{"Retry-After": {reset}}, now)
+	if a.Status != http.StatusTooManyRequests {
+		a.RetryAt = time.Time{}
 	}
 	if a.OK() {
 		return accepted(a)

@@ -217,10 +217,13 @@ func part[T any](r *http.Request, list []T, limit, most int) ([]T, bool) {
 	limit, ok1 := number(r, "limit", limit, most)
 	offset, ok2 := number(r, "offset", 0, 1<<30)
 	sort := r.URL.Query().Get("sort")
+	if !ok1 || !ok2 || limit == 0 || sort != "" && sort != "asc" && sort != "desc" {
+		return nil, false
+	}
 	if sort != "asc" {
 		slices.Reverse(list)
 	}
-	return provider.Part(list, offset, limit), ok1 && ok2 && limit > 0 && (sort == "" || sort == "asc" || sort == "desc")
+	return provider.Part(list, offset, limit), true
 }
 
 // events answers with the events of the log that match. Parameters that are not known are ignored.
