@@ -196,14 +196,15 @@ func TestLookUp(t *testing.T) {
 	f.total, f.asked, q.Attempts[chunk] = 1, nil, []int{3, 5}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
 	require.Len(t, f.asked, 2, "one for each attempt")
-	for name, change := range map[string]func(){
-		"of another chunk": func() { q.Chunks = map[models.ID]bool{chunk.Chunk(1): true} },
-		"too old":          func() { q.Chunks, q.From = nil, at.Add(time.Second) },
-		"too new":          func() { q.From, q.To = at.Add(-time.Minute), at.Add(-time.Second) },
+	for name, change := range map[string]func(q *models.LookupQuery){
+		"of another chunk": func(q *models.LookupQuery) { q.Chunks = map[models.ID]bool{chunk.Chunk(1): true} },
+		"too old":          func(q *models.LookupQuery) { q.Chunks, q.From = nil, at.Add(time.Second) },
+		"too new":          func(q *models.LookupQuery) { q.Chunks, q.To = nil, at.Add(-time.Second) },
 	} {
+		other := q
+		change(&other)
 		got, f.asked = nil, nil
-		change()
-		require.NoError(t, p.LookUp(t.Context(), q, post))
+		require.NoError(t, p.LookUp(t.Context(), other, post))
 		require.Empty(t, got, name)
 		require.Len(t, f.asked, 1)
 		require.NotContains(t, f.asked[0], "tags")
