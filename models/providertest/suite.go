@@ -55,8 +55,9 @@ type Suite struct {
 	// Sign signs a post at a time with the webhook key, SignOld with the old one, and Forge
 	// with a wrong one. Shift changes a signed post so that the signed bytes stay the same
 	// but their parts do not. With Secret, posts have a secret in their header in place of a signature,
-	// which says nothing of their body and their time, and Shift is nil.
-	Secret               bool
+	// which says nothing of their body and their time, and Shift is nil. With Timeless, signatures are of the body
+	// alone, so that Shift is nil, too.
+	Secret, Timeless     bool
 	Sign, SignOld, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift                func(h http.Header, body []byte) (http.Header, []byte)
 
@@ -76,7 +77,7 @@ type Suite struct {
 	Idempotency func(body []byte) string
 
 	// KeyHeader is the field that has the API key; default: Authorization. Removed returns the address that a request
-	// removes from a list; nil: the last part of the path of a DELETE.
+	// removes from a list, or "" if it removes none; nil: the last part of the path of a DELETE.
 	KeyHeader string
 	Removed   func(r *http.Request, body []byte) string
 

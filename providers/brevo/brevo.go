@@ -129,7 +129,7 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		return r, message.Refuse(c.Numbers(), "", why)
 	}
 	// A version has what differs from the mail of the call, which Brevo never sends if there are versions.
-	common := message.Fill(c.Content, func(int, message.Var) string { return "-" }, nil)
+	common := kind.Common(c)
 	alone := len(c.Recipients) == 1
 	versions, refused := kind.Batch(c, limits, func(w *kind.Writer, m *kind.Mail) {
 		if alone {
@@ -138,12 +138,7 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		w.Key("to").Begin('[')
 		person(w, m.To.Name, m.To.Email)
 		w.End(']')
-		for _, field := range [3][3]string{{"subject", m.Subject, common.Subject},
-			{"textContent", m.Text, common.Text}, {"htmlContent", m.HTML, common.HTML}} {
-			if field[1] != field[2] {
-				w.Field(field[0], field[1])
-			}
-		}
+		m.Own(w, &common, "subject", "textContent", "htmlContent")
 		if !alone {
 			w.Key("headers").Begin('{').Field(customKey, custom(m.To.Log, c.Attempt)).End('}')
 		}

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -51,6 +52,23 @@ func Batch(
 		}
 	}
 	return *w.End(']'), flaws.Parts(c, "the message"+larger)
+}
+
+// Common returns what the mails of a call have in common, with a mark in place of each placeholder.
+func Common(c *models.Call) message.Filled {
+	return message.Fill(c.Content, func(int, message.Var) string { return "-" }, nil)
+}
+
+// Own writes subject, text and HTML of a mail under their names, as far as they are not those that all mails have in
+// common. Empty ones become a space, because otherwise the common ones would be sent.
+func (m *Mail) Own(w *Writer, common *message.Filled, subject, text, html string) {
+	for _, field := range [3][3]string{
+		{subject, m.Subject, common.Subject}, {text, m.Text, common.Text}, {html, m.HTML, common.HTML},
+	} {
+		if field[1] != field[2] {
+			w.Field(field[0], cmp.Or(field[1], " "))
+		}
+	}
 }
 
 // Mails returns the recipients of each mail of the call, in order.

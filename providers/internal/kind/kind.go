@@ -8,7 +8,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +32,7 @@ type Spec[K any] struct {
 	Short      string // the usual name of a provider of the kind
 	Title      string // of the provider, for people
 	URL        string // of the API
+	Queries    string // of the API that answers queries, if that is another one
 	Recipients int    // of a call, at most
 	Webhook    int64  // bytes of a webhook, at most
 	OnlyAfter  int    // the only status after which it repeats a webhook; 0: after every one that is no success
@@ -77,6 +80,7 @@ func Bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 type Base[K any] struct {
 	*Spec[K]
 	Root    string // URL of the API, without a slash at its end
+	queries string // that of the API that answers queries
 	Sender  string // domain, if the kind needs one
 	Timeout time.Duration
 	Client  *transport.Client
@@ -115,8 +119,20 @@ func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 	if s.BaseURL != "" {
 		b.Root, _ = settings.Base(s.BaseURL)
 	}
+	b.queries = queriesBeside(b.Root, spec.Queries)
 	b.SetKeys(s)
 	return nil
+}
+
+// queriesBeside returns where queries go if the API is at root: to another host of the provider, if it has one and root
+// is a part of its domain, as the API of another stream is.
+func queriesBeside(root, other string) string {
+	at, err1 := url.Parse(root)
+	host, err2 := url.Parse(other)
+	if err1 == nil && err2 == nil && other != "" && strings.HasSuffix(at.Hostname(), "."+host.Hostname()) {
+		return other
+	}
+	return root
 }
 
 // SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight

@@ -89,3 +89,19 @@ func TestListErrors(t *testing.T) {
 	status, _ := Status(err)
 	require.Equal(t, http.StatusInternalServerError, status)
 }
+
+// TestQueriesBeside: queries go to the provider's other host, unless another server has the whole API.
+func TestQueriesBeside(t *testing.T) {
+	t.Parallel()
+	for root, want := range map[string]string{
+		"https://send.api.x.test":  "https://x.test",
+		"https://bulk.api.x.test":  "https://x.test",
+		"https://x.test":           "https://x.test",
+		"http://127.0.0.1:8025/mt": "http://127.0.0.1:8025/mt",
+		"https://notx.test":        "https://notx.test",
+		"https://x.test.evil.test": "https://x.test.evil.test",
+	} {
+		require.Equal(t, want, queriesBeside(root, "https://x.test"), root)
+		require.Equal(t, root, queriesBeside(root, ""))
+	}
+}
