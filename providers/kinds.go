@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
+	"github.com/safedelivr/safedelivr/providers/mailtrap"
 	"github.com/safedelivr/safedelivr/providers/postmark"
 	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
@@ -69,6 +70,7 @@ func Kinds() []Kind {
 		of(&postmark.Spec, postmark.New),
 		of(&resend.Spec, resend.New),
 		of(&brevo.Spec, brevo.New),
+		of(&mailtrap.Spec, mailtrap.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),
 	}

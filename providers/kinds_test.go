@@ -109,7 +109,8 @@ func TestBoxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unreported := map[string]models.EventKind{"postmark": models.Processed, "resend": models.Unsubscribed}
+	unreported := map[string]models.EventKind{"postmark": models.Processed, "resend": models.Unsubscribed,
+		"mailtrap": models.Processed}
 	engagement := []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed}
 	for _, k := range apis() {
 		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(page))
@@ -266,7 +267,12 @@ func TestCapabilitiesTable(t *testing.T) {
 			"  without ids counts as accepted. 409, `duplicate_request`, `duplicate_parameter` and words about the key prove nothing.\n" +
 			"- Brevo does not say why it blocks an address. It counts as a bounce, and its list says the rest: an entry other than a\n" +
 			"  bounce holds for one sender, which is its category. The log is asked for each attempt by its tag, as a JSON list. It is\n" +
-			"  not documented that this works, so events without our tag are left out.\n",
+			"  not documented that this works, so events without our tag are left out.\n" +
+			"- Mailtrap's answers are words without codes: those that no rule knows refuse a mail only there. A category is its only\n" +
+			"  tag, and ours is the chunk, by which its logs are searched. Several reply-to addresses go into a header field, as\n" +
+			"  django-anymail does it. No size of a mail is documented: 10 MB are taken. Names of files beyond ASCII may arrive garbled.\n" +
+			"  Its logs have no event ids, so that events are recognised by message, kind and time. How long it repeats webhooks is\n" +
+			"  not documented: each outage is looked up. An entry of its list other than a bounce holds for a stream and a domain.\n",
 	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

@@ -1,6 +1,7 @@
 package providers_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,7 +51,7 @@ func TestSimulatedLists(t *testing.T) {
 					names[l.Reason] = l.Name
 				}
 			}
-			if kind == simulator.Brevo { // it has one list for all reasons
+			if kind == simulator.Brevo || kind == simulator.Mailtrap { // which have one list for all reasons
 				names[models.Complaint], names[models.Unsubscribe] = s.bounces(), s.bounces()
 			}
 			want := map[string]models.SuppressionReason{outcomes[0]: models.HardBounce, outcomes[1]: models.Complaint,
@@ -108,17 +109,16 @@ func (s *stage) bounces() string {
 
 // simulatedList returns the simulator's name of the list of addresses that bounced.
 func simulatedList(s *stage) string {
-	if s.kind == simulator.Brevo { // its list has all reasons
-		return "hardBounce"
-	}
-	return s.bounces()
+	// These have one list with all reasons.
+	of := map[string]string{simulator.Brevo: "hardBounce", simulator.Mailtrap: "hard bounce"}
+	return cmp.Or(of[s.kind], s.bounces())
 }
 
 // TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
 func TestListsHavePages(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		n := 310 // more than two pages of 100
-		if slices.Contains(withLog, s.kind) {
+		if slices.Contains(slices.Concat(withLog, withLogPerMail), s.kind) {
 			n = 2100
 		}
 		at := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -166,6 +166,9 @@ func TestListsWithoutPermission(t *testing.T) {
 // TestListCursorsStayAtTheAPI: a cursor that is no page of the list is refused, and gets no key.
 func TestListCursorsStayAtTheAPI(t *testing.T) {
 	eachLog(t, func(t *testing.T, s *stage) {
+		if slices.Contains(withLogPerMail, s.kind) {
+			return // its cursors are parameters
+		}
 		for _, cursor := range []string{"http://elsewhere.test/v3/x", "-1", "::"} {
 			q := models.ListQuery{List: s.bounces(), To: time.Now(), Cursor: cursor}
 			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), q)

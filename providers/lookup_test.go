@@ -71,7 +71,11 @@ func TestSimulatedLookUp(t *testing.T) {
 		s.adapter.Send(t.Context(), other)
 		s.settle(t)
 		posted := s.posted()
-		if len(posted) < 700 {
+		least := 700
+		if s.kind == simulator.Mailtrap {
+			least = 350 // it does not report that it accepted a mail
+		}
+		if len(posted) < least {
 			t.Fatalf("%d events posted", len(posted))
 		}
 		found, err := s.lookUp(t, around(begun))

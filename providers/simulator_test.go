@@ -140,14 +140,17 @@ func (s *stage) settle(t *testing.T) {
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
 var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend,
-	simulator.Brevo}
+	simulator.Brevo, simulator.Mailtrap}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient. They answer a call as a whole.
 var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo}
 
+// withLogPerMail are those that answer a call mail by mail.
+var withLogPerMail = []string{simulator.Mailtrap}
+
 // eachLog is eachKind for those with a log of events that can be queried by time and recipient.
 func eachLog(t *testing.T, test func(*testing.T, *stage)) {
-	for _, name := range withLog {
+	for _, name := range slices.Concat(withLog, withLogPerMail) {
 		t.Run(name, func(t *testing.T) { test(t, newStage(t, name)) })
 	}
 }
@@ -157,6 +160,7 @@ var webhookKeys = map[string]string{
 	simulator.Mailgun:  "sign",
 	simulator.Postmark: "hook:secret-word",
 	simulator.Brevo:    "bearer-token",
+	simulator.Mailtrap: "a1b2c3d4e5f6a7b8",
 	simulator.Resend:   "whsec_c2VjcmV0IG9mIGEgdGVzdCwgbG9uZyBlbm91Z2g=",
 }
 

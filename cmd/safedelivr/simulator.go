@@ -22,7 +22,7 @@ func simulatorCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulator",
 		Short: "Simulate the providers' HTTP APIs",
-		Long: `Simulate SendGrid, Mailgun, Postmark, Resend and Brevo, with faults and webhooks. Each provider has its own path: base_url
+		Long: `Simulate SendGrid, Mailgun, Postmark, Resend, Brevo and Mailtrap, with faults and webhooks. Each provider has its own path: base_url
 http://HOST/<provider>. The control API is under /control/.
 
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg

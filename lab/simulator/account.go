@@ -8,6 +8,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/brevo"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailtrap"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
@@ -22,6 +23,7 @@ const (
 	Postmark = "postmark"
 	Resend   = "resend"
 	Brevo    = "brevo"
+	Mailtrap = "mailtrap"
 )
 
 // providers holds the constructor of each kind.
@@ -31,6 +33,7 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	Postmark: postmark.New,
 	Resend:   resend.New,
 	Brevo:    brevo.New,
+	Mailtrap: mailtrap.New,
 }
 
 // An Account is a customer account at a simulated provider.

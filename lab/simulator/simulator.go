@@ -1,5 +1,5 @@
 // Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
-// Postmark, Resend and Brevo. The providers' real SDKs talk to it, and it sends webhooks
+// Postmark, Resend, Brevo and Mailtrap. The providers' real SDKs talk to it, and it sends webhooks
 // that are signed like the real ones.
 //
 // A [Simulator] is an [http.Handler]. Each account has its own path prefix: the

@@ -37,7 +37,7 @@ func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.List
 		DomainName parse.Str `json:"domain_name"`
 		Response   parse.Str `json:"message_esp_response"`
 	}
-	form := url.Values{"end_time": {q.To.UTC().Format(time.RFC3339)}}
+	form := url.Values{"end_time": {q.To.UTC().Add(time.Second).Format(time.RFC3339)}}
 	if !q.From.IsZero() {
 		form.Set("start_time", q.From.UTC().Format(time.RFC3339))
 	}

@@ -65,7 +65,7 @@ func (e *event) report() kind.Report {
 	r := kind.Report{Name: parse.Str(name), MessageID: string(e.MessageID), Address: string(e.Email)}
 	r.Kind = events.Kind(name)
 	r.At, _ = parse.Time(e.Timestamp)
-	r.ID = parse.Hash(r.MessageID, name, strconv.FormatInt(r.At.Unix(), 10))
+	r.ID = parse.Hash(r.MessageID, strings.ToLower(r.Address), name, strconv.FormatInt(r.At.Unix(), 10))
 	parse.Into(e.Variables, &r.Ours)
 	if len(e.Variables) < len(`{"a":0}`) {
 		r.Lost = "not a mail of ours (it has no custom variables)"

@@ -235,8 +235,8 @@ func TestListPages(t *testing.T) {
 	page, err = p.ReadList(t.Context(), q)
 	require.NoError(t, err)
 	require.Empty(t, page.Next)
-	require.Equal(t, []string{"end_time=2026-11-21T12%3A00%3A00Z",
-		"end_time=2026-11-21T12%3A00%3A00Z&last_id=i1&start_time=2026-11-21T11%3A00%3A00Z"}, asked)
+	require.Equal(t, []string{"end_time=2026-11-21T12%3A00%3A01Z",
+		"end_time=2026-11-21T12%3A00%3A01Z&last_id=i1&start_time=2026-11-21T11%3A00%3A00Z"}, asked)
 }
 
 // TestInspect asks a server that answers as Mailtrap does.

@@ -15,12 +15,13 @@ type Customer struct {
 	Name string `json:"name"` // path prefix; a-z 0-9 - _
 	Kind string `json:"kind"`
 	Key  string `json:"key"` // API key; requests with another one get 401 or 403
-	// Mailgun: the sending domain, another one gets 404. SendGrid, Resend: the authenticated domain.
+	// Mailgun: the sending domain, another one gets 404. The others: the authenticated domain.
 	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
 	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark: user:password, which webhooks
-	// carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64; empty = one is made.
+	// carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64, Mailtrap: any
+	// text; empty = one is made.
 	SigningKey string `json:"signing_key,omitempty"`
 	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
 }
