@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 
 const (
 	mailLog = "01930000-0000-7000-8abc-def000000001"
-	mailTag = "01930000-0000-7000-8abc-def000000000/3"
+	mailTag = "01930000-0000-7000-8abc-def000000000-3"
 )
 
 // A fake is a server that has a log of events. Each page but the last is full.
@@ -187,7 +187,7 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, at, got[0].Event.At)
 	require.Len(t, f.asked, 2)
 	require.Equal(t, "/v3/smtp/statistics/events?days=2&email=ann%40rcpt.test&limit=2500&offset=0&sort=asc&tags=%5B%22"+
-		"01930000-0000-7000-8abc-def000000000%2F3%22%5D", f.asked[0])
+		"01930000-0000-7000-8abc-def000000000-3%22%5D", f.asked[0])
 
 	hooked := p.Parse([]byte(`{"event":"delivered","email":"ann@rcpt.test","ts_epoch":` + strconv.FormatInt(at.UnixMilli(), 10) +
 		`,"message-id":"<0@x.test>","X-Mailin-custom":"{\"sd_log\":\"` + mailLog + `\",\"sd_attempt\":\"3\"}"}`))

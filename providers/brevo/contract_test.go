@@ -76,12 +76,12 @@ func TestContract(t *testing.T) {
 		},
 		Tagged: func(chunk models.ID, attempt int, address string) []byte {
 			return fmt.Appendf(nil, `{"event":"delivered","email":%q,"id":1,"message-id":"<2026.1@smtp-relay.test>",`+
-				`"ts_epoch":1795262400123,"tags":["%s/%d","news"]}`, address, chunk, attempt)
+				`"ts_epoch":1795262400123,"tags":["%s-%d","news"]}`, address, chunk, attempt)
 		},
 		Mixed: []byte(`[{"event":7,"email":{}},{"event":"hard_bounce","email":"a@b.test","message-id":7,"ts_epoch":"never",` +
 			`"reason":[],"X-Mailin-custom":"{\"sd_log\":\"01930000-0000-7000-8abc-def000000001\",\"sd_attempt\":1}"},4,null,` +
 			`{"event":"list_addition","email":"a@b.test"},{"event":"click","email":"c@d.test","tags":"x","tag":` +
-			`"[\"x\",\"01930000-0000-7000-8abc-def000000000/2\"]","link":"https://x.test"}]`),
+			`"[\"x\",\"01930000-0000-7000-8abc-def000000000-2\"]","link":"https://x.test"}]`),
 		MixedGood: 2,
 		KeyHeader: "api-key",
 		Idempotency: func(body []byte) string {
@@ -224,7 +224,7 @@ func (in *sent) mail(v *version) (c providertest.Copy, err error) {
 	}
 	c.Log, c.Attempt = own["sd_log"], own["sd_attempt"]
 	log, err := models.ParseLogID(c.Log)
-	if want := log.ChunkID().String() + "/" + c.Attempt; err != nil || in.Tags[0] != want {
+	if want := log.ChunkID().String() + "-" + c.Attempt; err != nil || in.Tags[0] != want {
 		return c, fmt.Errorf("tag %q, want %q: %w", in.Tags[0], want, err)
 	}
 	for _, f := range in.Attachment {

@@ -32,7 +32,7 @@ func TestWriter(t *testing.T) {
 // TestPath: a URL that the API gave for the next page gets the key only below the API.
 func TestPath(t *testing.T) {
 	t.Parallel()
-	b := Base[string]{Root: "https://api.test"}
+	b := Base[string]{queries: "https://api.test"}
 	path, err := b.Path("https://api.test/v3/x?page=2")
 	require.NoError(t, err)
 	require.Equal(t, "/v3/x?page=2", path)
