@@ -135,9 +135,7 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		if alone {
 			common.Subject, common.Text, common.HTML = m.Subject, m.Text, m.HTML
 		}
-		w.Key("to").Begin('[')
-		person(w, m.To.Name, m.To.Email)
-		w.End(']')
+		w.Key("to").Begin('[').Person(name(m.To.Name), m.To.Email).End(']')
 		m.Own(w, &common, "subject", "textContent", "htmlContent")
 		if !alone {
 			w.Key("headers").Begin('{').Field(customKey, custom(m.To.Log, c.Attempt)).End('}')
@@ -154,23 +152,18 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		w.Key("messageVersions")
 		w = append(w, versions...)
 	}
-	if r.Body = *w.End('}'); len(r.Body) > limits.Request {
-		return r, message.RefuseMany(c, "the request would be larger than the 20 MB that Brevo is assumed to take")
-	}
-	return r, nil
+	r.Body, refused = limits.Whole(c, *w.End('}'))
+	return r, refused
 }
 
 // write writes what the mails of a call have in common.
 func write(w *kind.Writer, c *models.Call, m *message.Filled) {
-	w.Begin('{').Key("sender")
-	person(w, c.Content.From.Name, c.Content.From.Email)
-	if len(c.Content.ReplyTo) > 0 {
-		reply := c.Content.ReplyTo[0]
+	w.Begin('{').Key("sender").Person(name(c.Content.From.Name), c.Content.From.Email)
+	for _, reply := range c.Content.ReplyTo {
 		if !models.ASCII(reply.Name) {
 			reply.Name = "" // it would be sent as it is
 		}
-		w.Key("replyTo")
-		person(w, reply.Name, reply.Email)
+		w.Key("replyTo").Person(name(reply.Name), reply.Email)
 	}
 	w.Field("subject", m.Subject).Optional("textContent", m.Text).Optional("htmlContent", m.HTML)
 	first := &c.Recipients[0]
@@ -212,11 +205,10 @@ func key(chunk models.ID, attempt int) string {
 	return id.String()
 }
 
-// person writes an address. Brevo drops a name with characters beyond ASCII and marks, so that it is encoded here.
-func person(w *kind.Writer, name, email string) {
-	name = message.Name(name)
-	if !models.ASCII(name) && strings.ContainsAny(name, `()<>@,:;.\"[]`) {
-		name = mime.QEncoding.Encode("utf-8", name)
+// name returns a display name. Brevo drops one with characters beyond ASCII and marks, so that it is encoded here.
+func name(s string) string {
+	if s = message.Name(s); !models.ASCII(s) && strings.ContainsAny(s, `()<>@,:;.\"[]`) {
+		return mime.QEncoding.Encode("utf-8", s)
 	}
-	w.Begin('{').Field("email", email).Optional("name", name).End('}')
+	return s
 }

@@ -290,7 +290,6 @@ func answers() []providertest.Answer {
 		{400, "bad_request", "Something", models.RejectedHereClass, ""},
 		{400, "out_of_range", "Something", models.RejectedHereClass, ""},
 		{400, "not_enough_credits", "No credits", models.AccountClass, ""},
-		{400, "account_under_validation", "Wait", models.AccountClass, ""},
 		{401, "unauthorized", "Key not found", models.AccountClass, ""},
 		{401, "unauthorized", "We have detected you are using an unrecognised IP address", models.AccountClass, ""},
 		{402, "not_enough_credits", "No credits", models.AccountClass, ""},

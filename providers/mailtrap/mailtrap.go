@@ -86,8 +86,7 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 		return r, refused
 	}
 	w := make(kind.Writer, 0, len(requests)+len(common.HTML)+len(common.Text)+4096)
-	w.Begin('{').Key("base").Begin('{').Key("from")
-	person(&w, c.Content.From.Name, c.Content.From.Email)
+	w.Begin('{').Key("base").Begin('{').Key("from").Person(message.Name(c.Content.From.Name), c.Content.From.Email)
 	w.Field("subject", common.Subject).Optional("text", common.Text).Optional("html", common.HTML)
 	w.Field("category", c.Recipients[0].Log.ChunkID().String())
 	if len(c.Files) > 0 {
@@ -104,10 +103,8 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 	}
 	w.End('}').Key("requests")
 	w = append(w, requests...)
-	if r.Body = *w.End('}'); len(r.Body) > limits.Request {
-		return r, message.RefuseMany(c, "the request would be larger than the 50 MB that Mailtrap takes")
-	}
-	return r, nil
+	r.Body, refused = limits.Whole(c, *w.End('}'))
+	return r, refused
 }
 
 // write writes a mail. Reply-To is a header field, because reply_to takes one address (django-anymail).
@@ -127,7 +124,7 @@ func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
 		}
 		w.Key([3]string{"to", "cc", "bcc"}[name]).Begin('[')
 		for _, r := range list {
-			person(w, r.Name, r.Email)
+			w.Person(message.Name(r.Name), r.Email)
 		}
 		w.End(']')
 	}
@@ -143,11 +140,6 @@ func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
 		w.Pair(h.Name, h.Value)
 	}
 	w.End('}')
-}
-
-// person writes an address.
-func person(w *kind.Writer, name, email string) {
-	w.Begin('{').Field("email", email).Optional("name", message.Name(name)).End('}')
 }
 
 // rules are the meanings of words, because there are no codes. What they do not say is refused only here, unless a whole

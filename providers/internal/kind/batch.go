@@ -45,13 +45,25 @@ func Batch(
 		case len(w)-start > most.Mail:
 			flaws.TooLong(r)
 		case i > 0 && len(w) > most.Request:
-			parts := message.RefuseMany(c, fmt.Sprintf("the request would be larger than the %d MB that %s takes",
-				most.Request/1e6, most.Title))
+			parts := most.refuse(c)
 			parts[0].Fewer = i
 			return nil, parts
 		}
 	}
 	return *w.End(']'), flaws.Parts(c, "the message"+larger)
+}
+
+// refuse returns the parts of a call whose request is too large.
+func (l Limits) refuse(c *models.Call) []models.Part {
+	return message.RefuseMany(c, fmt.Sprintf("the request would be larger than the %d MB that %s takes", l.Request/1e6, l.Title))
+}
+
+// Whole returns the body of a call, or the parts of one that is too large.
+func (l Limits) Whole(c *models.Call, body []byte) ([]byte, []models.Part) {
+	if len(body) > l.Request {
+		return nil, l.refuse(c)
+	}
+	return body, nil
 }
 
 // Common returns what the mails of a call have in common, with a mark in place of each placeholder.
