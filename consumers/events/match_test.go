@@ -154,7 +154,8 @@ func TestEventIsMatchedByMessageID(t *testing.T) {
 func (r *matchRig) named(id models.ID, attempt int, address string) {
 	r.Helper()
 	body, err := json.Marshal(models.Parsed{Events: []models.ParsedEvent{{
-		Log: id, Address: address, Event: models.Event{ID: address, Attempt: attempt, Kind: models.Delivered, At: time.Now().UTC()},
+		Log: id, Address: address,
+		Event: models.Event{ID: address, Attempt: attempt, Kind: models.Delivered, At: time.Now().UTC()},
 	}}})
 	require.NoError(r, err)
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}

@@ -203,7 +203,8 @@ func sound(t testing.TB, got models.Parsed) {
 	t.Helper()
 	for _, e := range got.Events {
 		v := e.Event
-		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 && e.Address == "" || len(v.Text) > models.MaxText ||
+		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 && e.Address == "" ||
+			len(v.Text) > models.MaxText ||
 			strings.Contains(v.Text, "@") ||
 			v.Reason != "" && !v.Reason.Known() || v.Kind.Failure() && v.Reason == "" {
 			t.Errorf("event %+v", e)

@@ -75,8 +75,8 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 	return p.Remove(ctx, list, http.MethodDelete, "/v3/smtp/blockedContacts/"+url.PathEscape(address), nil, nil)
 }
 
-// LookUp implements models.EventLookup. It asks for each wanted attempt by its tag. Events without our tag are left out:
-// the filter by tags is not documented well, and could be ignored.
+// LookUp implements models.EventLookup. It asks for each wanted attempt by its tag. Events without our tag are left
+// out: the filter by tags is not documented well, and could be ignored.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	days := min(int(time.Since(q.From).Hours()/24)+2, logDays)
 	form := url.Values{"limit": {strconv.Itoa(logSize)}, "days": {strconv.Itoa(days)}, "sort": {"asc"}}
@@ -135,8 +135,8 @@ func (e *entry) webhook(q *models.LookupQuery) []byte {
 	if !ok || at.Before(q.From) || at.After(q.To) || why != "" || !q.Want(chunk) {
 		return nil
 	}
-	body, err := kind.JSON(map[string]any{"event": e.Event, "email": e.Email, "message-id": e.MessageID, "reason": e.Reason,
-		"link": e.Link, "ts_epoch": at.UnixMilli(), "tags": []string{tag}})
+	body, err := kind.JSON(map[string]any{"event": e.Event, "email": e.Email, "message-id": e.MessageID,
+		"reason": e.Reason, "link": e.Link, "ts_epoch": at.UnixMilli(), "tags": []string{tag}})
 	if err != nil {
 		return nil
 	}

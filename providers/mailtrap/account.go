@@ -26,8 +26,8 @@ var suppressed = map[parse.Str]models.SuppressionReason{
 	"unsubscription": models.Unsubscribe,
 }
 
-// ReadList implements models.ProviderLists. The size of a page is not documented, so that the last one is empty. An entry
-// other than a bounce holds for a stream and a domain, which are its category.
+// ReadList implements models.ProviderLists. The size of a page is not documented, so that the last one is empty. An
+// entry other than a bounce holds for a stream and a domain, which are its category.
 func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.ListPage, error) {
 	type entry struct {
 		Email      parse.Str
@@ -157,7 +157,8 @@ func (p *Adapter) readMessage(ctx context.Context, id parse.Str, post func(body 
 		return err
 	}
 	of := func(name, at parse.Str) map[string]any {
-		return map[string]any{"event": name, "timestamp": at, "message_id": id, "email": m.To, "custom_variables": m.Variables}
+		return map[string]any{"event": name, "timestamp": at, "message_id": id, "email": m.To,
+			"custom_variables": m.Variables}
 	}
 	list := []map[string]any{of("enqueued", m.Sent)}
 	for i := range m.Events {
@@ -183,8 +184,8 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		}
 	}
 	if err := p.Ask(ctx, http.MethodGet, "/api/domains", nil, &domains); err != nil {
-		return a, p.BadKey(&a, err, "Create an API token at Mailtrap (Settings → API Tokens) with admin access to the domain "+
-			"and to its logs, and set it as api_key.")
+		return a, p.BadKey(&a, err, "Create an API token at Mailtrap (Settings → API Tokens) with admin access to the "+
+			"domain and to its logs, and set it as api_key.")
 	}
 	a.Add(inspect.OK, "key", "is valid", "")
 	for _, d := range domains.Data {

@@ -142,15 +142,15 @@ func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
 	w.End('}')
 }
 
-// rules are the meanings of words, because there are no codes. What they do not say is refused only here, unless a whole
-// call is: then Mailtrap says that it is wrong.
+// rules are the meanings of words, because there are no codes. What they do not say is refused only here, unless a
+// whole call is: then Mailtrap says that it is wrong.
 var rules = []kind.Rule{
 	{Words: regexp.MustCompile(`(?i)'from'|\bsender\b|domain[^.]* not (verified|allowed|permitted)|not verified`),
 		Class: models.AccountClass, Reason: models.SenderNotVerified},
 	{Words: regexp.MustCompile(`(?i)\b(limit|quota|billing|plan|suspended|credits)\b`), Class: models.AccountClass},
 	{Words: regexp.MustCompile(`(?i)\b(required|must specify)\b`), Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
-	{Words: regexp.MustCompile(`(?i)('to'|'cc'|'bcc'|recipient).*(invalid|not valid)|(invalid|not valid).*('to'|recipient)`),
+	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|recipient).*(invalid|not valid)|(invalid|not valid).*('to'|recipient)`),
 		Class: models.Split},
 	{Words: regexp.MustCompile(`(?i)attachment|too large|\bsize\b|file`), Class: models.RejectedHereClass},
 	{Status: http.StatusOK, Class: models.RejectedHereClass},

@@ -55,7 +55,8 @@ func Batch(
 
 // refuse returns the parts of a call whose request is too large.
 func (l Limits) refuse(c *models.Call) []models.Part {
-	return message.RefuseMany(c, fmt.Sprintf("the request would be larger than the %d MB that %s takes", l.Request/1e6, l.Title))
+	return message.RefuseMany(c,
+		fmt.Sprintf("the request would be larger than the %d MB that %s takes", l.Request/1e6, l.Title))
 }
 
 // Whole returns the body of a call, or the parts of one that is too large.

@@ -88,8 +88,8 @@ func Ours(log, attempt Str) (id models.ID, n int, why string) {
 	return id, n, ""
 }
 
-// OurTag reads the chunk and the number of the attempt that an adapter gave the mails of a call as a tag. why is not empty
-// if they are not valid.
+// OurTag reads the chunk and the number of the attempt that an adapter gave the mails of a call as a tag. why is not
+// empty if they are not valid.
 func OurTag(tag string) (chunk models.ID, n int, why string) {
 	mark := max(strings.LastIndex(tag, TagMark), 0)
 	chunk, err := models.ParseID(tag[:mark])

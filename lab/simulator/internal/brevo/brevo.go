@@ -47,8 +47,8 @@ var tooMany = fail(429, "too_many_requests", "API rate limit exceeded")
 var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.NoCredits: fail(402, "not_enough_credits", "You do not have enough credits to send this email"),
 	provider.Full:      fail(402, "not_enough_credits", "You do not have enough credits to send this email"),
-	provider.Unverified: fail(400, "invalid_parameter", "Sending has been rejected because the sender you used is not valid. "+
-		"Validate your sender or authenticate your domain"),
+	provider.Unverified: fail(400, "invalid_parameter", "Sending has been rejected because the sender you used is not "+
+		"valid. Validate your sender or authenticate your domain"),
 	provider.Blocked:     fail(401, "unauthorized", "We have detected you are using an unrecognised IP address"),
 	provider.NotAllowed:  fail(403, "permission_denied", "Unable to send email. Your SMTP account is not yet activated"),
 	provider.LargeBatch:  fail(400, "out_of_range", "messageVersions has too many elements"),

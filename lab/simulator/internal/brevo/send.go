@@ -71,9 +71,9 @@ var flaws = map[provider.FlawKind][2]string{
 	provider.TooBig:     {"invalid_parameter", "total size of the email is too large"},
 }
 
-const extensions = "xlsx xls ods docx docm doc csv pdf txt gif jpg jpeg png tif tiff rtf bmp cgm css shtml html htm zip " +
-	"xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg mpg wmv " +
-	"pkpass xlsm"
+const extensions = "xlsx xls ods docx docm doc csv pdf txt gif jpg jpeg png tif tiff rtf bmp cgm css shtml html htm " +
+	"zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg mpg " +
+	"wmv pkpass xlsm"
 
 var (
 	uuid   = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -137,8 +137,8 @@ func (g Brevo) parse(r *http.Request, body string) (*provider.Call, *provider.An
 
 // letter returns the mail of a version, and the idempotency key, which is among the header fields of the call.
 func (in *call) letter(v *version) (l provider.Letter, key string) {
-	l = provider.Letter{Subject: cmp.Or(v.Subject, in.Subject), Text: cmp.Or(v.Text, in.Text), HTML: cmp.Or(v.HTML, in.HTML),
-		Template: in.Template != 0, Tags: slices.Clone(in.Tags)}
+	l = provider.Letter{Subject: cmp.Or(v.Subject, in.Subject), Text: cmp.Or(v.Text, in.Text),
+		HTML: cmp.Or(v.HTML, in.HTML), Template: in.Template != 0, Tags: slices.Clone(in.Tags)}
 	if in.Sender != nil {
 		l.From = in.Sender.String()
 	}

@@ -58,9 +58,11 @@ func word(hook, log, status, fields, detail string) provider.Word {
 
 // bounce returns a bounce of a category.
 func bounce(category string) provider.Word {
-	return word("bounce", "bounce", "not_delivered", `,"response":"bounced (<code> <enhanced> <text>)","response_code":<code>,`+
-		`"bounce_category":"`+category+`"`, `,"email_service_provider_status":"<enhanced>","email_service_provider_response":`+
-		`"<code> <enhanced> <text>","bounce_category":"`+category+`"`)
+	category = `,"bounce_category":"` + category + `"`
+	return word("bounce", "bounce", "not_delivered",
+		`,"response":"bounced (<code> <enhanced> <text>)","response_code":<code>`+category,
+		`,"email_service_provider_status":"<enhanced>",`+
+			`"email_service_provider_response":"<code> <enhanced> <text>"`+category)
 }
 
 // reject returns a mail that is not sent, or not yet.
@@ -87,8 +89,9 @@ var wording = provider.Wording{
 	Words: map[provider.Step]provider.Word{
 		provider.Taken:     {Event: "enqueued", Kind: "enqueued", Status: "enqueued", Hidden: true},
 		provider.Delivered: word("delivery", "delivery", "delivered", "", ""),
-		provider.Deferred: word("soft bounce", "soft_bounce", "enqueued", `,"response":"soft bounce (<code> <enhanced> <text>)",`+
-			`"response_code":<code>,"bounce_category":"unavailable"`, `,"email_service_provider_response":"<enhanced> <text>"`),
+		provider.Deferred: word("soft bounce", "soft_bounce", "enqueued",
+			`,"response":"soft bounce (<code> <enhanced> <text>)","response_code":<code>,"bounce_category":"unavailable"`,
+			`,"email_service_provider_response":"<enhanced> <text>"`),
 		provider.Expired: word("bounce", "bounce", "not_delivered", `,"response":"bounced (Connection timed out)"`,
 			`,"email_service_provider_response":"Connection timed out"`),
 		provider.BouncedHard:    bounce("invalid_recipient"),
@@ -120,12 +123,12 @@ func messageID(id string, recipient int) string {
 var (
 	stages = sync.OnceValue(wording.Stages)
 	listed = provider.NewForm(`{"message_id":"<mid>","status":<state>,"subject":<subject>,"from":<from>,"to":<address>,`+
-		`"sent_at":"<sent>","client_ip":null,"category":<tag>,"custom_variables":<metadata>,"sending_stream":"transactional",`+
-		`"domain_id":1,"template_id":null,"template_variables":{},"opens_count":0,"clicks_count":0`, wording.Holes)
+		`"sent_at":"<sent>","client_ip":null,"category":<tag>,"custom_variables":<metadata>,`+
+		`"sending_stream":"transactional","domain_id":1,"template_id":null,"template_variables":{},"opens_count":0,"clicks_count":0`, wording.Holes)
 )
 
-const entry = `{"id":"<id>","type":<list>,"created_at":"<time>","email":<address>,"sending_stream":"any","domain_name":null,` +
-	`"message_esp_response":<text>}`
+const entry = `{"id":"<id>","type":<list>,"created_at":"<time>","email":<address>,"sending_stream":"any",` +
+	`"domain_name":null,"message_esp_response":<text>}`
 
 // lists are the types of suppressions.
 var lists = []provider.List{
