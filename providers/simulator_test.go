@@ -29,7 +29,7 @@ type stage struct {
 	adapter models.Adapter
 
 	mu      sync.Mutex
-	calls   []*models.Call
+	logs    map[addressed]models.ID
 	events  []models.ParsedEvent
 	unnamed []models.UnnamedEvent
 	skipped []string
@@ -44,7 +44,7 @@ func newStage(t *testing.T, kind string) *stage {
 func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	t.Helper()
 	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, cmp.Or(o.TimeScale, 1e6), true, 7
-	s := &stage{kind: kind, sim: simulator.New(o)}
+	s := &stage{kind: kind, sim: simulator.New(o), logs: map[addressed]models.ID{}}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
 	err := s.sim.AddAccount(simulator.Account{
@@ -86,7 +86,7 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.refused = append(s.refused, err)
 	}
-	s.events = append(s.events, s.logs(got.Events)...)
+	s.events = append(s.events, s.named(got.Events)...)
 	s.unnamed = append(s.unnamed, got.Unnamed...)
 	s.skipped = append(s.skipped, got.Skipped...)
 }
@@ -105,20 +105,24 @@ func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Ca
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls = append(s.calls, c)
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		s.logs[addressed{r.Log.ChunkID(), r.Email}] = r.Log
+	}
 	return c
 }
 
-// logs returns events with the logs of those that name a chunk and an address.
-func (s *stage) logs(events []models.ParsedEvent) []models.ParsedEvent {
+// addressed is a recipient of a chunk.
+type addressed struct {
+	chunk   models.ID
+	address string
+}
+
+// named returns events with the logs of those that name a chunk and an address. s.mu must be held.
+func (s *stage) named(events []models.ParsedEvent) []models.ParsedEvent {
 	for i := range events {
-		e := &events[i]
-		for _, c := range s.calls {
-			for k := range c.Recipients {
-				if r := &c.Recipients[k]; e.Log.Recipient() == 0 && r.Log.ChunkID() == e.Log && r.Email == e.Address {
-					e.Log = r.Log
-				}
-			}
+		if e := &events[i]; e.Log.Recipient() == 0 {
+			e.Log = s.logs[addressed{e.Log, e.Address}]
 		}
 	}
 	return events
