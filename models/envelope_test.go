@@ -49,6 +49,31 @@ func TestRecipientOfEvent(t *testing.T) {
 	require.Equal(t, 1, e.RecipientOf(1, "bob@x.test", rs), "each has a mail of its own")
 }
 
+// TestRecipientOfEventOfChunk: an event that names only its chunk is about the recipient of its attempt with its
+// address. If there is none or more than one, it is about none, even if an address was erased.
+func TestRecipientOfEventOfChunk(t *testing.T) {
+	t.Parallel()
+	rs := []Recipient{{Email: "ann@x.test"}, {Email: "bob@x.test"}, {Email: "Ann@x.test"}, {}}
+	for _, c := range []struct {
+		address    string
+		recipients Set
+		want       int
+	}{
+		{"BOB@x.test", SetTo(4), 2},
+		{"ann@x.test", SetTo(4), 0},
+		{"ann@x.test", SetOf(2, 3), 3},
+		{"bob@x.test", SetOf(1, 3), 0},
+		{"gone@x.test", SetTo(4), 0},
+		{"gone@x.test", SetOf(4), 0},
+		{"", SetTo(4), 0},
+		{"ann@x.test", SetOf(1, 5), 0},
+	} {
+		e := Entry{Recipients: c.recipients}
+		require.True(t, e.ByAddress(0))
+		require.Equal(t, c.want, e.RecipientOf(0, c.address, rs), "%s of %s", c.address, c.recipients)
+	}
+}
+
 // TestTakenTogether: an event about one address shows that a provider has the one mail to all, whatever it answered,
 // and nothing about mail that each address has of its own.
 func TestTakenTogether(t *testing.T) {

@@ -55,28 +55,40 @@ type Entry struct {
 	Command int    `json:"o,omitempty"` // number of the command
 }
 
-// RecipientOf returns the number of the recipient that an event of an attempt is about: the one that
-// the event names, or, of one mail to all, the one with the address of the event, in any case. An
-// address that is not known belongs to the recipient whose address was erased, if there is only one.
-// Otherwise the number is 0.
+// ByAddress reports whether only its address says which recipient an event of an attempt is about. named is the
+// recipient that the event names; 0: none.
+func (e *Entry) ByAddress(named int) bool { return named == 0 || e.Together }
+
+// RecipientOf returns the number of the recipient that an event of an attempt is about: the one that the event names,
+// or the one of the attempt with the address of the event, in any case. Of one mail to all, an address that is not
+// known belongs to the recipient whose address was erased, if there is only one. Otherwise the number is 0.
 func (e *Entry) RecipientOf(named int, address string, rs []Recipient) int {
-	if !e.Together {
+	if !e.ByAddress(named) {
 		return named
 	}
-	gone := 0
+	found, gone := 0, 0
 	for n := range e.Recipients.All() {
 		switch {
 		case n > len(rs):
 			return 0
-		case !rs[n-1].Erased() && strings.EqualFold(rs[n-1].Email, address):
-			return n
-		case rs[n-1].Erased() && gone == 0:
-			gone = n
 		case rs[n-1].Erased():
-			gone = -1
+			gone = sole(gone, n)
+		case strings.EqualFold(rs[n-1].Email, address):
+			found = sole(found, n)
 		}
 	}
-	return max(gone, 0)
+	if found == 0 && e.Together {
+		found = gone
+	}
+	return max(found, 0)
+}
+
+// sole returns n if it is the first number that is found, and -1 otherwise.
+func sole(before, n int) int {
+	if before != 0 {
+		return -1
+	}
+	return n
 }
 
 // ReleasedManually is why the attempt after a release is made.

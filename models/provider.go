@@ -181,6 +181,10 @@ type Adapter interface {
 	// WebhookMethods returns the HTTP methods of webhooks besides POST.
 	WebhookMethods() []string
 
+	// RepeatStatus returns the only HTTP status after which the provider repeats a webhook, or 0 if it does so
+	// after every status that is no success, or after that of a refusal.
+	RepeatStatus() int
+
 	// VerifyHeader refuses a webhook whose header alone shows that Verify would refuse
 	// it, so that its body need not be read. w has no body. A refusal is a *WebhookError.
 	VerifyHeader(w *Webhook) error
@@ -231,6 +235,10 @@ type LookupQuery struct {
 	SentBy    time.Time   // when the mail was accepted at the latest; zero: To
 	Recipient string      // address, as it was sent; empty: of all recipients
 	Chunks    map[ID]bool // whose events are wanted; nil: of all. Other events may be found, too
+
+	// Attempts are the numbers of the attempts whose events are wanted, by their chunk. Of a chunk without any, those
+	// of all attempts are.
+	Attempts map[ID][]int
 }
 
 // Until returns when the mail of the query was accepted at the latest.
@@ -297,9 +305,12 @@ type Parsed struct {
 
 // ParsedEvent is an event and its log. The caller sets Event.Recipient and
 // Event.Provider.
+//
+// An event that names only its chunk and its attempt has the ID of the chunk in place of that of a log. It is about the
+// recipient of the attempt with the address. See Entry.RecipientOf.
 type ParsedEvent struct {
 	Log     ID     // of one mail to several recipients: that of the first
-	Address string // of the recipient; empty: not known
+	Address string // of the recipient; empty: not known, which a chunk does not allow
 	Event   Event
 }
 

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/brevo"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
 	"github.com/safedelivr/safedelivr/providers/mailjet"
+	"github.com/safedelivr/safedelivr/providers/mailtrap"
 	"github.com/safedelivr/safedelivr/providers/postmark"
 	"github.com/safedelivr/safedelivr/providers/resend"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
@@ -72,6 +74,8 @@ func Kinds() []Kind {
 		of(&mailgun.Spec, mailgun.New),
 		of(&postmark.Spec, postmark.New),
 		of(&resend.Spec, resend.New),
+		of(&brevo.Spec, brevo.New),
+		of(&mailtrap.Spec, mailtrap.New),
 		of(&mailjet.Spec, mailjet.New),
 		of(&sparkpost.Spec, sparkpost.New),
 		of(&ses.Spec, ses.New),

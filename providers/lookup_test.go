@@ -38,7 +38,10 @@ func (s *stage) lookUp(t *testing.T, q models.LookupQuery) (map[eventID]bool, er
 		if len(parsed.Skipped) > 0 {
 			t.Fatalf("%s: %+v", body, parsed)
 		}
-		for _, e := range parsed.Events {
+		s.mu.Lock()
+		events := s.named(parsed.Events)
+		s.mu.Unlock()
+		for _, e := range events {
 			if e.Event.Attempt != 1 || time.Since(e.Event.At) > time.Hour {
 				t.Errorf("event %+v", e)
 			}

@@ -31,6 +31,7 @@ type stage struct {
 	adapter models.Adapter
 
 	mu      sync.Mutex
+	logs    map[addressed]models.ID
 	events  []models.ParsedEvent
 	unnamed []models.UnnamedEvent
 	skipped []string
@@ -44,8 +45,8 @@ func newStage(t *testing.T, kind string) *stage {
 
 func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	t.Helper()
-	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = cmp.Or(recipientKeys[kind], logKey), 1e6, true, 7
-	s := &stage{kind: kind, sim: simulator.New(o)}
+	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = cmp.Or(recipientKeys[kind], logKey), cmp.Or(o.TimeScale, 1e6), true, 7
+	s := &stage{kind: kind, sim: simulator.New(o), logs: map[addressed]models.ID{}}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
 	err := s.sim.AddAccount(simulator.Account{
@@ -95,7 +96,7 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.refused = append(s.refused, err)
 	}
-	s.events = append(s.events, got.Events...)
+	s.events = append(s.events, s.named(got.Events)...)
 	s.unnamed = append(s.unnamed, got.Unnamed...)
 	s.skipped = append(s.skipped, got.Skipped...)
 }
@@ -112,7 +113,29 @@ func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Ca
 			models.CallRecipient{Log: batch.Chunk(chunk).Log(i + 1),
 				Recipient: models.Recipient{Email: a, Name: fmt.Sprintf("<N%d>", i)}})
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		s.logs[addressed{r.Log.ChunkID(), r.Email}] = r.Log
+	}
 	return c
+}
+
+// addressed is a recipient of a chunk.
+type addressed struct {
+	chunk   models.ID
+	address string
+}
+
+// named returns events with the logs of those that name a chunk and an address. s.mu must be held.
+func (s *stage) named(events []models.ParsedEvent) []models.ParsedEvent {
+	for i := range events {
+		if e := &events[i]; e.Log.Recipient() == 0 {
+			e.Log = s.logs[addressed{e.Log, e.Address}]
+		}
+	}
+	return events
 }
 
 func (s *stage) settle(t *testing.T) {
@@ -130,14 +153,14 @@ func (s *stage) settle(t *testing.T) {
 }
 
 // simulated are the kinds that the simulator has. The folder of each other kind has a server in its tests.
-var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend, simulator.Mailjet,
-	simulator.SparkPost, simulator.SES}
+var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Resend, simulator.Brevo,
+	simulator.Mailtrap, simulator.Mailjet, simulator.SparkPost, simulator.SES}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient.
-var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Mailjet, simulator.SparkPost}
+var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.Mailtrap, simulator.Mailjet, simulator.SparkPost}
 
 // whole are the kinds that answer a call as a whole. Their suppression lists have pages with cursors.
-var whole = []string{simulator.SendGrid, simulator.Mailgun, simulator.SparkPost}
+var whole = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.SparkPost}
 
 // counting are the kinds that answer how many recipients they accepted, and not which.
 var counting = []string{simulator.SparkPost}
@@ -186,6 +209,8 @@ func (s *stage) copies(c *models.Call, i int) []simulator.Copy {
 var webhookKeys = map[string]string{
 	simulator.Mailgun:   "sign",
 	simulator.Postmark:  "hook:secret-word",
+	simulator.Brevo:     "bearer-token",
+	simulator.Mailtrap:  "a1b2c3d4e5f6a7b8",
 	simulator.Mailjet:   "hook:secret-word",
 	simulator.SparkPost: "a-token-of-webhooks",
 	simulator.Resend:    "whsec_c2VjcmV0IG9mIGEgdGVzdCwgbG9uZyBlbm91Z2g=",
@@ -310,6 +335,10 @@ func TestSimulatedOutcomes(t *testing.T) {
 			if slices.Contains(withoutUnsubscribed, s.kind) && name == "suppressed-unsub" {
 				continue
 			}
+			want := want[name]
+			if s.kind == simulator.Brevo && strings.HasPrefix(name, "suppressed-") {
+				want.reason = models.SuppressedBounce // it does not say why it blocks an address
+			}
 			var last models.Event
 			for _, e := range s.events {
 				if e.Log == c.Recipients[i].Log && (e.Event.Kind.Failure() || e.Event.Kind == models.Delivered) {
@@ -317,10 +346,10 @@ func TestSimulatedOutcomes(t *testing.T) {
 				}
 			}
 			if slices.Contains(withoutReason, s.kind) && strings.HasPrefix(name, "suppressed-") {
-				last.Reason = want[name].reason
+				last.Reason = want.reason
 			}
-			if last.Kind != want[name].kind || last.Reason != want[name].reason {
-				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want[name])
+			if last.Kind != want.kind || last.Reason != want.reason {
+				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want)
 			}
 		}
 	})
@@ -375,4 +404,63 @@ func TestSimulatedFaults(t *testing.T) {
 			t.Errorf("a refused recipient alone: %+v", parts)
 		}
 	})
+}
+
+// TestSimulatedRepeat makes calls again after their answers were lost. Each mail is sent once, and the answer to the
+// repeat says so.
+func TestSimulatedRepeat(t *testing.T) {
+	for _, kind := range simulated {
+		s := newStageWith(t, kind, simulator.Options{TimeScale: 1}) // so that keys do not expire
+		if _, ok := s.adapter.(interface{ KeyLifetime() time.Duration }); !ok {
+			continue
+		}
+		for n := 1; n <= 3; n += 2 {
+			id := s.sim.Inject(simulator.Fault{Mode: simulator.ModeAcceptThenClose})
+			c := s.call(models.NewBatchID(time.Now()), 0, addresses(n)...)
+			if parts := s.adapter.Send(t.Context(), c); parts[0].Class != models.Unknown {
+				t.Fatalf("%+v", parts)
+			}
+			s.sim.Clear(id)
+			for range 2 {
+				var accepted models.Set
+				for _, p := range s.adapter.Send(t.Context(), c) {
+					if p.Class == models.Accepted {
+						accepted = accepted.Or(p.Recipients)
+					}
+				}
+				if accepted != c.Numbers() {
+					t.Errorf("%s: of %d mails %s are accepted", kind, n, accepted)
+				}
+			}
+			for i := range c.Recipients {
+				if copies := s.sim.Copies(c.Recipients[i].Log.String()); len(copies) != 1 {
+					t.Errorf("%s: %d copies", kind, len(copies))
+				}
+			}
+		}
+	}
+}
+
+// TestSimulatedByAddress: if the header fields of message versions do not come back, the tag and the address of each
+// event say which mail it is about, in webhooks and in the log.
+func TestSimulatedByAddress(t *testing.T) {
+	s := newStageWith(t, simulator.Brevo, simulator.Options{NoVersionHeaders: true})
+	begun := time.Now()
+	c := s.call(models.NewBatchID(begun), 7, append(addresses(50), "hardbounce@sim.test")...)
+	s.adapter.Send(t.Context(), c)
+	s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, addresses(50)...))
+	s.settle(t)
+	posted := s.posted()
+	chunk := c.Recipients[0].Log.ChunkID()
+	q := around(begun)
+	q.Chunks, q.Attempts = map[models.ID]bool{chunk: true}, map[models.ID][]int{chunk: {1, 3}}
+	found, err := s.lookUp(t, q)
+	if err != nil || len(found) != 102 || len(posted) != 202 {
+		t.Fatalf("%d events posted, %d found: %v", len(posted), len(found), err)
+	}
+	for id := range found {
+		if !posted[id] || id.log.ChunkID() != chunk || id.log.Recipient() == 0 {
+			t.Errorf("found %v, which was not posted", id)
+		}
+	}
 }

@@ -29,8 +29,8 @@ func TestRefusedUnread(t *testing.T) {
 	for _, c := range []struct{ method, path, length, status, code string }{
 		{"POST", "/webhooks/unsigned", "100", "401", "bad_signature"},
 		{"POST", "/webhooks/sg", strconv.Itoa(testLimit + 1), "413", "too_large"},
-		{"POST", "/webhooks/unknown", "100", "404", "no_such_provider"},
-		{"POST", "/webhooks/sg/more", "100", "404", "no_such_provider"},
+		{"POST", "/webhooks/unknown", "100", "429", "no_such_provider"},
+		{"POST", "/webhooks/sg/more", "100", "429", "no_such_provider"},
 		{"PUT", "/webhooks/sg", "100", "405", ""},
 	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
@@ -88,7 +88,7 @@ func TestManyRefusalsAreDelayed(t *testing.T) {
 		}{
 			{http.MethodPost, "unsigned", http.StatusUnauthorized},
 			{http.MethodPost, "forged", http.StatusUnauthorized},
-			{http.MethodPost, "unknown", http.StatusNotFound},
+			{http.MethodPost, "unknown", http.StatusTooManyRequests},
 			{http.MethodPut, "sg", http.StatusMethodNotAllowed},
 		} {
 			s.prompt.ReserveN(time.Now(), promptRefusals) // as if others had come just now

@@ -4,6 +4,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,7 +158,7 @@ func (s *Server) Counts() (accepted int64, refused map[string]int64) {
 	return s.accepted.Load(), maps.Clone(s.codes)
 }
 
-// recovered answers a panic with status 503, so that the provider repeats the post.
+// recovered answers a panic with a status after which the provider repeats the post.
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -167,7 +168,8 @@ func (s *Server) recovered(c *gin.Context) {
 			s.log.Error("webhook panicked", "err", v, "path", c.Request.URL.Path)
 			if !c.Writer.Written() {
 				s.count("internal")
-				answer(c, http.StatusServiceUnavailable, "internal")
+				_, a := s.provider(c)
+				answer(c, a.status(http.StatusServiceUnavailable), "internal")
 			}
 		}
 	}()
@@ -189,11 +191,21 @@ func (s *Server) count(code string) {
 
 func (s *Server) refuse(c *gin.Context, provider string, e *models.WebhookError) {
 	s.count(e.Code)
+	status := s.providers[provider].status(e.Status)
 	if n := s.refusalsToLog(provider, e.Code, time.Now()); n > 0 {
-		s.log.Warn("webhooks refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", e.Status, "posts", n)
+		s.log.Warn("webhooks refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", status, "posts", n)
 	}
 	s.delayRefusal()
-	answer(c, e.Status, e.Code)
+	answer(c, status, e.Code)
+}
+
+// status returns the status of a refusal that has one. If the provider repeats a post after one status only, it is that
+// one, because the cause of any refusal may be ours.
+func (a *provider) status(usual int) int {
+	if a == nil {
+		return usual
+	}
+	return cmp.Or(a.RepeatStatus(), usual)
 }
 
 // delayRefusal waits before a refusal is answered if there were many of them. It does not go by the
@@ -226,12 +238,12 @@ func (s *Server) refusalsToLog(provider, code string, now time.Time) int {
 	return r.n
 }
 
-// noSuchProvider refuses a post to a name that is not configured. This may be our own mistake and
-// fixed soon; 404 makes the provider retry.
+// noSuchProvider refuses a post to a name that is not configured. This may be our own mistake and fixed soon. 429 makes
+// every provider repeat the post: Brevo discards it after 404, and Amazon SNS after every other 4xx.
 func (s *Server) noSuchProvider(c *gin.Context) {
 	closeConnection(c)
 	s.refuse(c, "", &models.WebhookError{
-		Status: http.StatusNotFound,
+		Status: http.StatusTooManyRequests,
 		Code:   "no_such_provider",
 		Detail: "there is no provider with this name that reports events",
 	})
@@ -253,12 +265,20 @@ func refusal(err error) *models.WebhookError {
 // mistakesOfOurs are the codes of refusals that a wrong key or a wrong clock of ours would cause.
 var mistakesOfOurs = []string{"bad_signature", "stale", "not_verified"}
 
-// receive finds the provider that a request is of, whatever its method.
-func (s *Server) receive(c *gin.Context) {
+// provider returns the provider that a request is of, or nil.
+func (s *Server) provider(c *gin.Context) (name string, a *provider) {
 	name, ok := strings.CutPrefix(c.Request.URL.Path, "/webhooks/")
 	name = strings.TrimSuffix(name, "/")
-	a := s.providers[name]
-	if !ok || a == nil {
+	if !ok {
+		return name, nil
+	}
+	return name, s.providers[name]
+}
+
+// receive finds the provider that a request is of, whatever its method.
+func (s *Server) receive(c *gin.Context) {
+	name, a := s.provider(c)
+	if a == nil {
 		s.noSuchProvider(c)
 		return
 	}
@@ -326,7 +346,7 @@ func (s *Server) post(c *gin.Context, name string, a *provider, w *models.Webhoo
 		s.count("store_unavailable")
 		s.outage.note(w.At.UTC())
 		c.Header("Retry-After", "10")
-		answer(c, http.StatusServiceUnavailable, "store_unavailable")
+		answer(c, a.status(http.StatusServiceUnavailable), "store_unavailable")
 		return
 	}
 	s.accepted.Add(1)

@@ -39,11 +39,13 @@ type fakeProvider struct {
 	verify  func(w *models.Webhook) (models.Verified, error)
 	header  error
 	methods []string
+	repeats int
 }
 
 func (f *fakeProvider) MaxWebhook() int64 { return testLimit }
 
 func (f *fakeProvider) WebhookMethods() []string { return f.methods }
+func (f *fakeProvider) RepeatStatus() int        { return f.repeats }
 
 func (f *fakeProvider) VerifyHeader(*models.Webhook) error { return f.header }
 
@@ -216,8 +218,8 @@ func TestRefusedPosts(t *testing.T) {
 		"old":     {403, "stale"},
 		"odd":     {503, "not_verified"},
 		"bug":     {503, "internal"},
-		"unknown": {404, "no_such_provider"},
-		"%0a":     {404, "no_such_provider"},
+		"unknown": {429, "no_such_provider"},
+		"%0a":     {429, "no_such_provider"},
 	} {
 		status, body := f.post(t, provider, nil, strings.NewReader("[]"))
 		require.Equal(t, want.status, status, provider)
@@ -243,6 +245,38 @@ func TestRefusedPosts(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
+}
+
+// TestOnlyOneStatusRepeats: a provider that repeats posts only after one status gets it for every refusal, whatever the
+// cause, because it would discard the events.
+func TestOnlyOneStatusRepeats(t *testing.T) {
+	t.Parallel()
+	const again = http.StatusTooManyRequests
+	only := func(p *fakeProvider) *fakeProvider { p.repeats = again; return p }
+	early := accepting("")
+	early.header = &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
+	f := newFixture(t,
+		Provider{"good", only(accepting(""))},
+		Provider{"off", only(refusing(503, "not_configured"))},
+		Provider{"bad", only(refusing(401, "bad_signature"))},
+		Provider{"early", only(early)},
+		Provider{"odd", only(refusing(400, "malformed"))},
+		Provider{"bug", only(&fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { panic("secret words") }})},
+	)
+	for _, provider := range []string{"off", "bad", "early", "odd", "bug", "unknown"} {
+		status, body := f.post(t, provider, nil, strings.NewReader("[]"))
+		require.Equal(t, again, status, "%s: %s", provider, body)
+	}
+	large := unsized{bytes.NewReader(make([]byte, testLimit+1))}
+	status, _ := f.post(t, "good", nil, large)
+	require.Equal(t, again, status, "too large")
+	f.inbox.before = func() error { return models.ErrUnavailable }
+	status, body := f.post(t, "good", nil, strings.NewReader("[]"))
+	require.Equal(t, again, status)
+	require.JSONEq(t, `{"code": "store_unavailable"}`, body)
+	f.inbox.before = nil
+	status, _ = f.post(t, "good", nil, strings.NewReader("[]"))
+	require.Equal(t, http.StatusOK, status)
 }
 
 // testLimit is the size of the largest post of a fakeProvider.

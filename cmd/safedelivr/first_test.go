@@ -173,7 +173,7 @@ func TestInitRefuses(t *testing.T) {
 	sg, mg := "init --provider sendgrid ", "init --provider mailgun "
 	other := "--domain other.test --base-url " + api + "/mg --key-file " + secret(t, "secret-mg")
 	for line, want := range map[string]string{
-		"init --provider pigeon":                             `--provider: "pigeon" must be one of sendgrid, mailgun, postmark, resend, mailjet, sparkpost, ses, smtp, lmtp`,
+		"init --provider pigeon":                             `--provider: "pigeon" must be one of sendgrid, mailgun, postmark, resend, brevo, mailtrap, mailjet, sparkpost, ses, smtp, lmtp`,
 		sg + "--base-url " + api + "/sg --key-file " + wrong: "SendGrid refuses the key (401)",
 		sg + "--key-file /none":                              "no such file",
 		sg + "--user Ann":                                    `"Ann" is not a user name`,

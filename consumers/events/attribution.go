@@ -81,7 +81,7 @@ func (q *Processor) ownEvents(
 	c *chunkEvents,
 	known map[models.Event]bool,
 ) (posts []models.ID, events []models.Event, err error) {
-	var recipients []models.Recipient // read if an event is about one mail to several
+	var recipients []models.Recipient // read if only its address says which one an event is about
 	entries, current, err := q.ledger(ctx, id, false)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +98,7 @@ func (q *Processor) ownEvents(
 				}
 				of = attemptOf(entries, ev)
 			}
-			if of != nil && of.Together && recipients == nil {
+			if of != nil && of.ByAddress(ev.Recipient) && recipients == nil {
 				if recipients, err = q.recipients(ctx, id); err != nil {
 					return nil, nil, err
 				}
@@ -172,12 +172,12 @@ func (q *Processor) ledger(ctx context.Context, id models.ID, current bool) ([]m
 }
 
 // attemptOf returns the attempt with the number, the provider and the recipient of an
-// event, or nil.
+// event, or nil. An event may name no recipient.
 func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	for i := range entries {
 		en := &entries[i]
 		if en.Kind == models.Attempt && en.Number == ev.Attempt {
-			if en.Provider == ev.Provider && en.Recipients.Has(ev.Recipient) {
+			if en.Provider == ev.Provider && (ev.Recipient == 0 || en.Recipients.Has(ev.Recipient)) {
 				return en
 			}
 			return nil

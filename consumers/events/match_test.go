@@ -150,6 +150,56 @@ func TestEventIsMatchedByMessageID(t *testing.T) {
 	require.Zero(t, r.Unmatched())
 }
 
+// named processes a post with one event that names a chunk or a log, an attempt and an address.
+func (r *matchRig) named(id models.ID, attempt int, address string) {
+	r.Helper()
+	body, err := json.Marshal(models.Parsed{Events: []models.ParsedEvent{{
+		Log: id, Address: address,
+		Event: models.Event{ID: address, Attempt: attempt, Kind: models.Delivered, At: time.Now().UTC()},
+	}}})
+	require.NoError(r, err)
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}
+	require.NoError(r, r.store.PutInbox(r.Context(), in))
+	entries, err := r.store.Inbox(r.Context(), in.ID)
+	require.NoError(r, err)
+	require.NoError(r, r.attributeOnly(entries, newEventGroup(0)))
+}
+
+// TestEventOfChunk: an event that names its chunk and its attempt belongs to the recipient with its address. One with
+// the address of nobody, or of two, and one of another attempt or another provider are refused.
+func TestEventOfChunk(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine := r.send(time.Hour, "sg", "a@x.test", "Ann@x.test", "two@x.test", "TWO@x.test")
+	other := r.send(time.Hour, "mg", "ann@x.test")
+	r.named(mine, 1, "ann@X.test")
+	found := r.events(mine)
+	require.Len(t, found, 1)
+	require.Equal(t, 2, found[0].Recipient)
+	require.Equal(t, 1, found[0].Attempt)
+	require.Equal(t, "sg", found[0].Provider)
+	require.False(t, found[0].Guess)
+	for _, e := range []struct {
+		id      models.ID
+		attempt int
+		address string
+	}{
+		{mine, 1, "nobody@x.test"},
+		{mine, 1, "two@x.test"},
+		{mine, 1, ""},
+		{mine, 2, "a@x.test"},
+		{other, 1, "ann@x.test"},
+		{mine.Chunk(7), 1, "ann@x.test"},
+		{models.NewBatchID(time.Now()), 1, "ann@x.test"},
+	} {
+		before := r.counts.forged.Load()
+		r.named(e.id, e.attempt, e.address)
+		require.Equal(t, before+1, r.counts.forged.Load(), "%+v", e)
+	}
+	require.Len(t, r.events(mine), 1)
+	require.Empty(t, r.events(other))
+}
+
 // TestBounceIsMatchedByAddress: a bounce with nothing but an address is attributed if
 // one recent attempt fits, and marked as a guess.
 func TestBounceIsMatchedByAddress(t *testing.T) {

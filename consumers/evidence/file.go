@@ -10,7 +10,7 @@ import (
 
 // foundEvent is an event that a query found.
 type foundEvent struct {
-	recipient, attempt int
+	recipient, attempt int // recipient 0: only the address says which
 	address            string
 	id                 string
 	body               []byte
@@ -46,7 +46,7 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 			if ev.recipient > c.Size {
 				continue
 			}
-			if attempt := c.View.Entry(ev.attempt); attempt.Together {
+			if attempt := c.View.Entry(ev.attempt); attempt.ByAddress(ev.recipient) {
 				if err := l.dispatch.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
 					return err
 				}

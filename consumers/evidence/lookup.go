@@ -65,6 +65,7 @@ type lookupKey struct {
 type lookup struct {
 	from, to     time.Time // span of the events
 	sent         time.Time // when the mail was sent at the latest
+	attempts     []int     // whose events are wanted
 	queries      int       // number of queries that were made
 	next         time.Time // when the next query is due
 	answered     time.Time // begin of the newest query whose events are all processed; zero: none
@@ -128,9 +129,9 @@ func (l *Lookups) refuse(provider string, err error) {
 	l.refused[provider] = time.Now()
 }
 
-// request asks for the events of a chunk at a provider in [from, to), about mail that was
+// request asks for the events of an attempt at a provider in [from, to), about mail that was
 // sent by a time. It returns the begin of the newest query that is answered; zero: none is.
-func (l *Lookups) request(provider string, chunk models.ID, from, to, sent time.Time) time.Time {
+func (l *Lookups) request(provider string, chunk models.ID, attempt int, from, to, sent time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := lookupKey{provider, chunk}
@@ -141,6 +142,9 @@ func (l *Lookups) request(provider string, chunk models.ID, from, to, sent time.
 	}
 	lk.from, lk.requested = models.EarlierOf(lk.from, from), time.Now()
 	lk.sent = models.LaterOf(lk.sent, sent)
+	if !slices.Contains(lk.attempts, attempt) {
+		lk.attempts = append(slices.Clip(lk.attempts), attempt) // a query may read the slice
+	}
 	if to.After(lk.to) { // another attempt, or a longer wait
 		lk.to, lk.queries = to, 0
 		lk.next = models.EarlierOf(to.Add(queryDelays[0]), time.Now().Add(queryDelays[0]))

@@ -64,15 +64,15 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 	}
 	began := time.Now()
 	from, to, sent := group[0].from, group[0].to, group[0].sent
-	chunks := map[models.ID]bool{}
+	chunks, attempts := map[models.ID]bool{}, map[models.ID][]int{}
 	for _, d := range group {
 		from, to, sent = models.EarlierOf(from, d.from), models.LaterOf(to, d.to), models.LaterOf(sent, d.sent)
-		chunks[d.chunk] = true
+		chunks[d.chunk], attempts[d.chunk] = true, d.attempts
 	}
 	to = models.LaterOf(to, models.EarlierOf(began, to.Add(nearby)))
 	found := findings{}
 	var err error
-	q := models.LookupQuery{From: from, To: to, SentBy: sent, Chunks: chunks}
+	q := models.LookupQuery{From: from, To: to, SentBy: sent, Chunks: chunks, Attempts: attempts}
 	if group[0].long() {
 		err = l.searchEach(ctx, provider, api, q, group[0].chunk, fewRecipients, found)
 	} else {

@@ -22,7 +22,7 @@ func TestSharedQueryAnswersEachChunk(t *testing.T) {
 	now := time.Now()
 	api.report(loud.Log(1), models.Processed, now)
 	for _, id := range []models.ID{quiet, loud} {
-		l.request("mg", id, now.Add(-time.Minute), now.Add(time.Minute), time.Now())
+		l.request("mg", id, 1, now.Add(-time.Minute), now.Add(time.Minute), time.Now())
 	}
 	groups := groupByTime(l.due("mg", now.Add(expiry)))
 	require.Len(t, groups, 1)
@@ -78,6 +78,43 @@ func TestFoundEventIsFiledOnce(t *testing.T) {
 	}
 	require.Zero(t, find())
 	require.Equal(t, 2, posts())
+}
+
+// TestEventOfChunkIsFiled: an event that names its chunk and an address is filed if that is the address of one recipient
+// whose outcome is unknown.
+func TestEventOfChunkIsFiled(t *testing.T) {
+	t.Parallel()
+	store, api := memory.Open(t), &eventsAPI{}
+	l := newLookups(t, store, api)
+	id, at := unknownBatch(t, store, 2), time.Now()
+	for _, address := range []string{"U2@x.test", "nobody@x.test", ""} {
+		api.events = append(api.events, models.ParsedEvent{Log: id, Address: address,
+			Event: models.Event{ID: address, Attempt: 1, Kind: models.Delivered, At: at}})
+	}
+	found := findings{}
+	q := models.LookupQuery{From: at.Add(-time.Minute), To: at.Add(time.Minute)}
+	require.NoError(t, l.search(t.Context(), "mg", api, q, found))
+	require.Equal(t, findings{id: {filed: 1}}, found)
+}
+
+// TestQueryNamesAttempts: a query names the attempts whose events are wanted, by their chunk.
+func TestQueryNamesAttempts(t *testing.T) {
+	t.Parallel()
+	api := &asked{}
+	l := newLookups(t, nil, api)
+	now := time.Now()
+	one, two := models.NewBatchID(now), models.NewBatchID(now)
+	for _, r := range []struct {
+		chunk   models.ID
+		attempt int
+	}{{one, 1}, {one, 4}, {one, 1}, {two, 2}} {
+		l.request("mg", r.chunk, r.attempt, now.Add(-time.Minute), now.Add(time.Minute), now)
+	}
+	groups := groupByTime(l.due("mg", now.Add(expiry)))
+	require.Len(t, groups, 1)
+	l.query(t.Context(), "mg", groups[0])
+	require.Equal(t, map[models.ID]bool{one: true, two: true}, api.query.Chunks)
+	require.Equal(t, map[models.ID][]int{one: {1, 4}, two: {2}}, api.query.Attempts)
 }
 
 // TestEventOfHeldMailIsFiled: an event counts even if its log ended meanwhile, because the

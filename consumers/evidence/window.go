@@ -44,7 +44,7 @@ func (l *Lookups) tryAnswered(c *dispatch.Chunk, t *models.Try, now time.Time) b
 	if now.After(end.Add(giveUp)) {
 		return true
 	}
-	answered := l.request(t.Provider, c.ID, entry.At.Add(-margin), end, ended.Add(nearby))
+	answered := l.request(t.Provider, c.ID, t.Attempt, entry.At.Add(-margin), end, ended.Add(nearby))
 	if !answered.Before(lateEnough) {
 		return true
 	}
@@ -68,6 +68,6 @@ func (l *Lookups) MayEndSoon(c *dispatch.Chunk, st *policy.Step, now time.Time) 
 	if l.eventLookup(provider) == nil || !now.Before(ended.Add(l.policy.EvidenceWindow(provider))) {
 		return false
 	}
-	l.request(provider, c.ID, entry.At.Add(-margin), ended, ended.Add(nearby))
+	l.request(provider, c.ID, s.Last.Attempt, entry.At.Add(-margin), ended, ended.Add(nearby))
 	return true
 }

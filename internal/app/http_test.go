@@ -118,7 +118,7 @@ func TestRefusedPostIsAnswered(t *testing.T) {
 	for path, status := range map[string]int{
 		"/webhooks/sg":   http.StatusUnauthorized,
 		"/webhooks/mg":   http.StatusRequestEntityTooLarge,
-		"/webhooks/none": http.StatusNotFound,
+		"/webhooks/none": http.StatusTooManyRequests,
 	} {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Addr())
 		require.NoError(t, err)

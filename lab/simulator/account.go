@@ -6,8 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/brevo"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailjet"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailtrap"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/postmark"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
@@ -29,6 +31,8 @@ const (
 	Mailjet   = "mailjet"
 	SparkPost = "sparkpost"
 	SES       = "ses"
+	Brevo     = "brevo"
+	Mailtrap  = "mailtrap"
 )
 
 // SESTopic begins the ARN of the topic of an account at Amazon SES. The name of the account follows.
@@ -45,6 +49,8 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	Mailjet:   mailjet.New,
 	SparkPost: sparkpost.New,
 	SES:       ses.New,
+	Brevo:     brevo.New,
+	Mailtrap:  mailtrap.New,
 }
 
 // An Account is a customer account at a simulated provider.

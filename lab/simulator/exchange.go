@@ -64,7 +64,7 @@ func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer pr
 		problem = &said
 	} else {
 		var earlier *provider.Answer
-		earlier, release = a.provider.Keys.Begin(a.provider, r.Header.Get("Idempotency-Key"), body.String())
+		earlier, release = a.provider.Keys.Begin(a.provider, a.provider.Key(r, c), body.String())
 		if earlier != nil {
 			problem = earlier
 		}

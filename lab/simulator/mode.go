@@ -98,22 +98,22 @@ var modes = []modeRow{
 	{ModeRefuse, "",
 		"refuses the matching addresses as not valid: the call, or their messages of a batch", classAnswer, 0},
 	{ModeCredits, "",
-		"the account has no credits: Amazon SES 400, SendGrid 401, Mailgun 402, Mailjet 403, SparkPost 420, Postmark 422, " +
-			"Resend 429", classAnswer, provider.NoCredits},
+		"the account has no credits: Amazon SES 400, SendGrid 401, Mailgun and Brevo 402, Mailjet and Mailtrap 403, " +
+			"SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.NoCredits},
 	{ModeUnverified, "",
-		"the sender is not verified: Mailgun, SparkPost and Amazon SES 400, SendGrid, Resend and Mailjet 403, Postmark 422",
+		"the sender is not verified: Mailgun, Brevo, SparkPost and Amazon SES 400, Postmark 422, the others 403",
 		classAnswer, provider.Unverified},
-	{ModeBlocked, "", "the address of the caller is blocked: 403", classAnswer, provider.Blocked},
+	{ModeBlocked, "", "the address of the caller is blocked: 403, Brevo 401", classAnswer, provider.Blocked},
 	{ModeRate, "", "too many requests: 429, with the time of `retry_after`", classAnswer, provider.RateLimited},
 	{ModeNotAllowed, "",
-		"the account may not send: Mailgun and Amazon SES 400, SendGrid and Mailjet 401, Resend and SparkPost 403, Postmark 422",
+		"the account may not send: Mailgun and Amazon SES 400, SendGrid and Mailjet 401, Postmark 422, the others 403",
 		classAnswer, provider.NotAllowed},
 	{ModeFull, "",
-		"the account is full until `retry_after`: Amazon SES 400, SendGrid 401, Mailjet 403, Mailgun and SparkPost 420, " +
-			"Postmark 422, Resend 429", classAnswer, provider.Full},
+		"the account is full until `retry_after`: Amazon SES 400, SendGrid 401, Brevo 402, Mailjet and Mailtrap 403, " +
+			"Mailgun and SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.Full},
 	{ModeLargeBatch, "",
-		"large calls are not allowed yet (see `above`): Mailjet and Amazon SES 400, SendGrid and Mailgun 403, SparkPost 413, " +
-			"Postmark and Resend 422", classAnswer, provider.LargeBatch},
+		"large calls are not allowed yet (see `above`): SendGrid and Mailgun 403, SparkPost 413, Postmark and Resend 422, " +
+			"the others 400", classAnswer, provider.LargeBatch},
 	{ModeTooLarge, "", "the message is too large: 413, Mailjet 400", classAnswer, provider.TooLarge},
 
 	{ModeCloseUnread, "", "closes the connection before it reads the body; with a `pattern`, after it", classUnread, 0},

@@ -144,7 +144,9 @@ func testMails(t *testing.T, s Suite) {
 				}
 				c.Recipients = c.Recipients[:1]
 			}
-			only(t, c, p.Send(t.Context(), c), models.Accepted)
+			if !taken(t, s, p, rec, c) {
+				return
+			}
 			if rec.calls != 1 {
 				t.Errorf("%d requests for one call", rec.calls)
 			}
@@ -173,6 +175,9 @@ func sameFiles(t *testing.T, s Suite, got []File, m *Mail) {
 	for i := range got {
 		a := &m.Attachments[i]
 		want := File{Name: a.Filename, Type: a.Type, ContentID: a.ContentID}
+		if s.Untyped {
+			want.Type = ""
+		}
 		if a.ContentID != "" && !s.Carries.InlineNames {
 			want.Name = a.ContentID
 		}

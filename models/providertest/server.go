@@ -54,7 +54,11 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.mu.Lock()
 	rec.calls++
 	rec.copies = append(rec.copies, copies...)
-	rec.keys = append(rec.keys, r.Header.Get("Idempotency-Key"))
+	key := r.Header.Get("Idempotency-Key")
+	if rec.s.Idempotency != nil && key == "" {
+		key = rec.s.Idempotency(body)
+	}
+	rec.keys = append(rec.keys, key)
 	rec.mu.Unlock()
 	mails := map[string]bool{}
 	for i := range copies {

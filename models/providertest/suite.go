@@ -41,6 +41,12 @@ type Suite struct {
 	// Unfit says that the provider takes no message with a content, so that the adapter refuses it; nil: it takes all.
 	Unfit func(c *models.Content) bool
 
+	// Takes reports whether the kind takes a call; nil: each. What it does not take is rejected here, without a request.
+	Takes func(c *models.Call) bool
+
+	// Untyped says that attachments have no types but those of their names.
+	Untyped bool
+
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool
 
@@ -54,8 +60,9 @@ type Suite struct {
 	// Sign signs a post at a time with the webhook key, SignOld with the old one, and Forge
 	// with a wrong one. Shift changes a signed post so that the signed bytes stay the same
 	// but their parts do not. With Secret, posts have a secret in their header in place of a signature,
-	// which says nothing of their body and their time, and Shift is nil.
-	Secret               bool
+	// which says nothing of their body and their time, and Shift is nil. With Timeless, signatures are of the body
+	// alone, so that Shift is nil, too.
+	Secret, Timeless     bool
 	Sign, SignOld, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift                func(h http.Header, body []byte) (http.Header, []byte)
 
@@ -67,8 +74,15 @@ type Suite struct {
 	Mixed     []byte
 	MixedGood int
 
+	// Tagged returns the body of a post that says the same of the mail of a chunk to an address, and does not name its
+	// log. It is nil if all posts do.
+	Tagged func(chunk models.ID, attempt int, address string) []byte
+
+	// Idempotency returns the idempotency key of a request; nil: that of the header Idempotency-Key.
+	Idempotency func(body []byte) string
+
 	// KeyHeader is the field that has the API key; default: Authorization. Removed returns the address that a request
-	// removes from a list; nil: the last part of the path of a DELETE.
+	// removes from a list, or "" if it removes none; nil: the last part of the path of a DELETE.
 	KeyHeader string
 	Removed   func(r *http.Request, body []byte) string
 
@@ -144,6 +158,7 @@ func Run(t *testing.T, s Suite) {
 		{"Keys", testKeys},
 		{"Verify", testVerify},
 		{"Parse", testParse},
+		{"ParseTagged", testTagged},
 		{"ParseMixed", testMixed},
 		{"ParseGarbage", testParseGarbage},
 		{"Lists", testLists},

@@ -90,11 +90,27 @@ func refusedPost(
 	return refusal
 }
 
-// testSignature checks that a signature is fresh, and covers the body or has a replay key.
+// testSignature checks that a signature is fresh, unless it has no time, and covers the body or has a replay key.
 func testSignature(t *testing.T, s Suite, p models.Adapter, now time.Time) {
 	body := s.Post(batch.Log(1), 1)
 	h, signed := s.Sign(body, now)
-	shifted, rest := s.Shift(h, signed)
+	if !s.Timeless {
+		testFresh(t, s, p, now)
+	}
+	replay, _ := Verify(p, h, signed, now)
+	for i := range signed {
+		changed := bytes.Clone(signed)
+		changed[i] ^= 1
+		if got, err := Verify(p, h, changed, now); err == nil && (replay == "" || got == "") {
+			t.Fatalf("byte %d was changed and nothing shows it", i)
+		}
+	}
+}
+
+// testFresh checks that a signature holds for a while, and only for its time and its body.
+func testFresh(t *testing.T, s Suite, p models.Adapter, now time.Time) {
+	body := s.Post(batch.Log(1), 1)
+	shifted, rest := s.Shift(s.Sign(body, now))
 	refusedPost(t, p, "shifted", shifted, rest, now)
 	for _, age := range []time.Duration{26 * time.Hour, -2 * time.Hour, 30 * 24 * time.Hour} {
 		h, signed := s.Sign(body, now.Add(-age))
@@ -107,14 +123,6 @@ func testSignature(t *testing.T, s Suite, p models.Adapter, now time.Time) {
 		h, signed := s.Sign(body, now.Add(-age))
 		if _, err := Verify(p, h, signed, now); err != nil {
 			t.Errorf("signed %v ago: %v", age, err)
-		}
-	}
-	replay, _ := Verify(p, h, signed, now)
-	for i := range signed {
-		changed := bytes.Clone(signed)
-		changed[i] ^= 1
-		if got, err := Verify(p, h, changed, now); err == nil && (replay == "" || got == "") {
-			t.Fatalf("byte %d was changed and nothing shows it", i)
 		}
 	}
 }
@@ -153,6 +161,34 @@ func testParse(t *testing.T, s Suite) {
 	}
 }
 
+// testTagged parses posts that name a chunk and an address. They have the ID of the post that names the log. A post
+// without an address names nobody.
+func testTagged(t *testing.T, s Suite) {
+	if s.Tagged == nil {
+		return
+	}
+	p := adapter(t, s, "http://127.0.0.1:1")
+	chunk := batch.Chunk(3)
+	named := p.Parse(s.Post(chunk.Log(5), 7)).Events[0]
+	got := p.Parse(s.Tagged(chunk, 7, strings.ToUpper(named.Address)))
+	if len(got.Events) != 1 || got.Events[0].Log != chunk || got.Events[0].Event != named.Event ||
+		!strings.EqualFold(got.Events[0].Address, named.Address) {
+		t.Errorf("%+v names %+v in another way", got, named)
+	}
+	other := p.Parse(s.Tagged(chunk, 7, "other@rcpt.test")).Events
+	if len(other) != 1 || other[0].Event.ID == named.Event.ID {
+		t.Errorf("the event of another address is %+v", other)
+	}
+	for _, body := range [][]byte{
+		s.Tagged(chunk, 7, ""), s.Tagged(chunk.Log(5), 7, "a@b.test"), s.Tagged(models.ID{}, 7, "a@b.test"),
+		s.Tagged(chunk, 0, "a@b.test"), s.Tagged(chunk, 1_000_001, "a@b.test"),
+	} {
+		if got := p.Parse(body); len(got.Events) != 0 || len(got.Skipped)+len(got.Unnamed) != 1 {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+}
+
 func testMixed(t *testing.T, s Suite) {
 	p := adapter(t, s, "http://127.0.0.1:1")
 	got := p.Parse(s.Mixed)
@@ -167,7 +203,8 @@ func sound(t testing.TB, got models.Parsed) {
 	t.Helper()
 	for _, e := range got.Events {
 		v := e.Event
-		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 || len(v.Text) > models.MaxText ||
+		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 && e.Address == "" ||
+			len(v.Text) > models.MaxText ||
 			strings.Contains(v.Text, "@") ||
 			v.Reason != "" && !v.Reason.Known() || v.Kind.Failure() && v.Reason == "" {
 			t.Errorf("event %+v", e)

@@ -37,6 +37,7 @@ var Spec = kind.Spec[[]byte]{
 	Webhook:    1 << 20,
 	Events:     events,
 	Suppress:   lists,
+	KnowsKeys:  24 * time.Hour, // "Idempotency Keys"
 	Key:        kind.SvixKey,
 	Authorize:  kind.Bearer,
 	Header:     kind.SvixHeader,
@@ -57,19 +58,13 @@ var Spec = kind.Spec[[]byte]{
 }
 
 // An Adapter is one provider of the kind Resend.
-type Adapter struct{ kind.Base[[]byte] }
+type Adapter struct{ kind.Keyed[[]byte] }
 
 // New returns the adapter for a provider. The error names all mistakes in its settings.
 var New = kind.New[[]byte, Adapter](&Spec)
 
-// KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
-// sends nothing again ("Idempotency Keys").
-func (p *Adapter) KeyLifetime() time.Duration { return 24 * time.Hour }
-
-// Account names the account, which alone knows its idempotency keys.
-func (p *Adapter) Account() string { return p.AccountName() }
-
-// Send implements models.Adapter.
+// Send implements models.Adapter. The key of a call is made from its chunk and its attempt, so that another process
+// makes the same.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	h := kind.CallKey(http.Header{"X-Batch-Validation": {"permissive"}}, c)
 	do := func(ctx context.Context, r models.Request) error { return p.Post(ctx, r, h) }

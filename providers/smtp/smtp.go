@@ -163,6 +163,9 @@ func (p *Adapter) MaxWebhook() int64 { return 1 }
 // WebhookMethods implements models.Adapter.
 func (p *Adapter) WebhookMethods() []string { return nil }
 
+// RepeatStatus implements models.Adapter.
+func (p *Adapter) RepeatStatus() int { return 0 }
+
 // VerifyHeader implements models.Adapter.
 func (p *Adapter) VerifyHeader(*models.Webhook) error { return errNoWebhooks }
 

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -53,8 +54,7 @@ func Batch(
 		case len(w)-start > most.Mail:
 			flaws.TooLong(r)
 		case i > 0 && len(w) > most.Request:
-			parts := message.RefuseMany(c, fmt.Sprintf("the request would be larger than the %d MB that %s takes",
-				most.Request/1e6, most.Title))
+			parts := most.refuse(c)
 			parts[0].Fewer = i
 			return nil, parts
 		}
@@ -63,6 +63,37 @@ func Batch(
 		w.End('}')
 	}
 	return w, flaws.Parts(c, "the message"+larger)
+}
+
+// refuse returns the parts of a call whose request is too large.
+func (l Limits) refuse(c *models.Call) []models.Part {
+	return message.RefuseMany(c,
+		fmt.Sprintf("the request would be larger than the %d MB that %s takes", l.Request/1e6, l.Title))
+}
+
+// Whole returns the body of a call, or the parts of one that is too large.
+func (l Limits) Whole(c *models.Call, body []byte) ([]byte, []models.Part) {
+	if len(body) > l.Request {
+		return nil, l.refuse(c)
+	}
+	return body, nil
+}
+
+// Common returns what the mails of a call have in common, with a mark in place of each placeholder.
+func Common(c *models.Call) message.Filled {
+	return message.Fill(c.Content, func(int, message.Var) string { return "-" }, nil)
+}
+
+// Own writes subject, text and HTML of a mail under their names, as far as they are not those that all mails have in
+// common. Empty ones become a space, because otherwise the common ones would be sent.
+func (m *Mail) Own(w *Writer, common *message.Filled, subject, text, html string) {
+	for _, field := range [3][3]string{
+		{subject, m.Subject, common.Subject}, {text, m.Text, common.Text}, {html, m.HTML, common.HTML},
+	} {
+		if field[1] != field[2] {
+			w.Field(field[0], cmp.Or(field[1], " "))
+		}
+	}
 }
 
 // Mails returns the recipients of each mail of the call, in order.

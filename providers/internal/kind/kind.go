@@ -4,9 +4,12 @@ package kind
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -30,13 +33,16 @@ type Spec[K any] struct {
 	Short      string // the usual name of a provider of the kind
 	Title      string // of the provider, for people
 	URL        string // of the API
+	Queries    string // of the API that answers queries, if that is another one
 	Recipients int    // of a call, at most
 	Webhook    int64  // bytes of a webhook, at most
+	OnlyAfter  int    // the only status after which it repeats a webhook; 0: after every one that is no success
 	Carries    models.Capabilities
 	Events     Events
 	Suppress   []models.ProviderList // its suppression lists
 	Lag        time.Duration         // of its log of events
 	Repeat     time.Duration         // for which it repeats every webhook that was not received
+	KnowsKeys  time.Duration         // how long it knows an idempotency key; see Keyed
 	Domain     bool                  // it needs the setting domain
 	Pair       bool                  // it needs the setting secret_key: its API key is user:password then
 	Region     bool                  // it needs a region and an access key of two parts in place of an API key
@@ -94,6 +100,7 @@ func Basic(h http.Header, key string) {
 type Base[K any] struct {
 	*Spec[K]
 	Root    string // URL of the API, without a slash at its end
+	queries string // that of the API that answers queries
 	Sender  string // domain, if the kind needs one
 	Timeout time.Duration
 	Client  *transport.Client
@@ -132,8 +139,20 @@ func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 	if s.BaseURL != "" {
 		b.Root, _ = settings.Base(s.BaseURL)
 	}
+	b.queries = queriesBeside(b.Root, spec.Queries)
 	b.SetKeys(s)
 	return nil
+}
+
+// queriesBeside returns where queries go if the API is at root: to another host of the provider, if it has one and root
+// is a part of its domain, as the API of another stream is.
+func queriesBeside(root, other string) string {
+	at, err1 := url.Parse(root)
+	host, err2 := url.Parse(other)
+	if err1 == nil && err2 == nil && other != "" && strings.HasSuffix(at.Hostname(), "."+host.Hostname()) {
+		return other
+	}
+	return root
 }
 
 // SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
@@ -180,6 +199,9 @@ func (b *Base[K]) MaxWebhook() int64 { return b.Webhook }
 // WebhookMethods implements models.Adapter: only POST.
 func (b *Base[K]) WebhookMethods() []string { return nil }
 
+// RepeatStatus implements models.Adapter.
+func (b *Base[K]) RepeatStatus() int { return b.OnlyAfter }
+
 // VerifyHeader implements models.Adapter. Webhooks of a provider without a key are repeated until it has one.
 func (b *Base[K]) VerifyHeader(w *models.Webhook) error {
 	keys := b.Keys().Webhook
@@ -220,3 +242,17 @@ func (b *Base[K]) List(name string) (models.ProviderList, error) {
 
 // Close implements models.Adapter.
 func (b *Base[K]) Close() { b.Client.Close() }
+
+// A Keyed is the Base of a provider with idempotency keys.
+type Keyed[K any] struct{ Base[K] }
+
+// KeyLifetime returns how long after a call the same call, with the same bytes, gets the answer of the first one and
+// sends nothing again.
+func (b *Keyed[K]) KeyLifetime() time.Duration { return b.KnowsKeys }
+
+// Account names the account without showing its key. A provider with idempotency keys does not know those of another
+// account.
+func (b *Keyed[K]) Account() string {
+	sum := sha256.Sum256([]byte(b.Root + " " + b.Keys().API))
+	return hex.EncodeToString(sum[:8])
+}

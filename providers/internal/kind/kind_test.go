@@ -32,7 +32,7 @@ func TestWriter(t *testing.T) {
 // TestPath: a URL that the API gave for the next page gets the key only below the API.
 func TestPath(t *testing.T) {
 	t.Parallel()
-	b := Base[string]{Root: "https://api.test"}
+	b := Base[string]{queries: "https://api.test"}
 	path, err := b.Path("https://api.test/v3/x?page=2")
 	require.NoError(t, err)
 	require.Equal(t, "/v3/x?page=2", path)
@@ -88,4 +88,20 @@ func TestListErrors(t *testing.T) {
 	require.False(t, errors.Is(err, models.ErrNoLists) || errors.Is(err, models.ErrInvalid))
 	status, _ := Status(err)
 	require.Equal(t, http.StatusInternalServerError, status)
+}
+
+// TestQueriesBeside: queries go to the provider's other host, unless another server has the whole API.
+func TestQueriesBeside(t *testing.T) {
+	t.Parallel()
+	for root, want := range map[string]string{
+		"https://send.api.x.test":  "https://x.test",
+		"https://bulk.api.x.test":  "https://x.test",
+		"https://x.test":           "https://x.test",
+		"http://127.0.0.1:8025/mt": "http://127.0.0.1:8025/mt",
+		"https://notx.test":        "https://notx.test",
+		"https://x.test.evil.test": "https://x.test.evil.test",
+	} {
+		require.Equal(t, want, queriesBeside(root, "https://x.test"), root)
+		require.Equal(t, root, queriesBeside(root, ""))
+	}
 }

@@ -24,10 +24,10 @@ func JSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// Ask sends a query with the API key to a path of the API, and decodes its answer into out. in and out may be nil.
+// Ask sends a query with the API key to a path of the API that answers queries, and decodes its answer into out. in and out may be nil.
 // Errors: those of transport.Client.Query.
 func (b *Base[K]) Ask(ctx context.Context, method, path string, in, out any) error {
-	q := transport.Query{Method: method, URL: b.Root + path, Header: http.Header{}, Timeout: b.Timeout}
+	q := transport.Query{Method: method, URL: b.queries + path, Header: http.Header{}, Timeout: b.Timeout}
 	b.Authorize(q.Header, b.Keys().API)
 	if in != nil {
 		var err error
@@ -48,7 +48,7 @@ func (b *Base[K]) Ask(ctx context.Context, method, path string, in, out any) err
 // Path returns the path for Ask of a URL that the API gave, like that of the next page. The key must not go elsewhere.
 // Errors: models.ErrInvalid.
 func (b *Base[K]) Path(url string) (string, error) {
-	path, ok := strings.CutPrefix(url, b.Root+"/")
+	path, ok := strings.CutPrefix(url, b.queries+"/")
 	if !ok {
 		return "", fmt.Errorf("%w: the next page is not at the API", models.ErrInvalid)
 	}

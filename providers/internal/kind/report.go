@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +16,18 @@ type Ours struct {
 	Attempt parse.Str `json:"sd_attempt"`
 }
 
+// Tag returns a tag that names the chunk and the attempt of a mail. It is for a provider whose events have the tags of
+// their mail, but not always its log, or that finds events by them.
+func Tag(chunk models.ID, attempt int) string {
+	return chunk.String() + parse.TagMark + strconv.Itoa(attempt)
+}
+
 // A Report is an event as a provider reports it, read by its kind.
 type Report struct {
 	Name parse.Str // of the event, as the provider calls it
 	Ours
-	Lost      string // why they did not come back, although the mail may be ours
+	Tag       string // as Tag makes it, if the log did not come back; the address then says which recipient it is about
+	Lost      string // why nothing of it came back, although the mail may be ours
 	MessageID string // as in the answer to the call
 	Address   string
 	Same      []string // what repeats of the event have in common, if it has no ID
@@ -48,7 +56,12 @@ func (r *Report) AddTo(out *models.Parsed, n int) {
 		out.Unnamed = append(out.Unnamed, models.UnnamedEvent{MessageID: r.MessageID, Address: r.Address, Event: r.Event})
 		return
 	}
+	named := string(r.Ours.Log)
 	log, attempt, why := parse.Ours(r.Ours.Log, r.Ours.Attempt)
+	if named == "" && r.Tag != "" && r.Address != "" {
+		named = r.Tag
+		log, attempt, why = parse.OurTag(r.Tag)
+	}
 	if why != "" {
 		skip(why)
 		return
@@ -56,7 +69,7 @@ func (r *Report) AddTo(out *models.Parsed, n int) {
 	if r.Event.Attempt = attempt; r.At.IsZero() {
 		r.At = log.Time() // never later than the event
 	}
-	r.identify(string(r.Ours.Log), string(r.Ours.Attempt), address)
+	r.identify(named, string(r.Ours.Attempt), address)
 	out.Events = append(out.Events, models.ParsedEvent{Log: log, Address: r.Address, Event: r.Event})
 }
 

@@ -52,6 +52,11 @@ func (w *Writer) Optional(name, value string) *Writer {
 	return w
 }
 
+// Person writes an object with the members email and name.
+func (w *Writer) Person(name, email string) *Writer {
+	return w.Begin('{').Field("email", email).Optional("name", name).End('}')
+}
+
 // Bool writes a member that is true or false.
 func (w *Writer) Bool(name string, value bool) *Writer {
 	w.Key(name)

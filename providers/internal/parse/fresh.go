@@ -37,10 +37,10 @@ func Fresh(timestamp string, now time.Time) error {
 }
 
 // RetryAt returns when a provider wants to be called again: the later of
-// X-RateLimit-Reset (Unix seconds) and Retry-After (seconds or an HTTP date). It ignores
-// times in the past and more than a day ahead.
+// X-RateLimit-Reset (Unix seconds, or Brevo's seconds until then) and Retry-After (seconds or an HTTP date). It
+// ignores times in the past and more than a day ahead.
 func RetryAt(h http.Header, now time.Time) (at time.Time) {
-	for _, name := range [...]string{"X-Ratelimit-Reset", "Retry-After"} {
+	for _, name := range [...]string{"X-Ratelimit-Reset", "X-Sib-Ratelimit-Reset", "Retry-After"} {
 		s := h.Get(name)
 		var t time.Time
 		if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 {

@@ -88,6 +88,24 @@ func Ours(log, attempt Str) (id models.ID, n int, why string) {
 	return id, n, ""
 }
 
+// OurTag reads the chunk and the number of the attempt that an adapter gave the mails of a call as a tag. why is not
+// empty if they are not valid.
+func OurTag(tag string) (chunk models.ID, n int, why string) {
+	mark := max(strings.LastIndex(tag, TagMark), 0)
+	chunk, err := models.ParseID(tag[:mark])
+	if err != nil || chunk.Recipient() != 0 {
+		return chunk, 0, "not a mail of ours (no tag that names a chunk)"
+	}
+	n, err = strconv.Atoi(tag[mark+len(TagMark):])
+	if err != nil || n < 1 || n > MaxAttempt {
+		return chunk, 0, "the tag has no number of an attempt"
+	}
+	return chunk, n, ""
+}
+
+// TagMark is between the chunk and the number of the attempt in a tag.
+const TagMark = "-"
+
 // Hash returns an event ID made from the fields of an event that has none.
 func Hash(parts ...string) string {
 	h := sha256.New()

@@ -10,6 +10,8 @@ import (
 // A Call is a request to send mail. It may hold views of the body.
 type Call struct {
 	Mails []Mail
+	// Key is the idempotency key, at providers that read it in the body.
+	Key string
 	// Dry is the answer to a call that is only checked.
 	Dry *Answer
 	// Content returns what a recipient of a mail would read.

@@ -31,6 +31,9 @@ type Hooks struct {
 	Final int
 	// ClientErrorsEnd says that a post is not repeated after any 4xx.
 	ClientErrorsEnd bool
+	// OnlyAfter is the only status after which a post is repeated; 0 means that there are others. A post without an
+	// answer is always repeated.
+	OnlyAfter int
 	// Gaps are the times after which a post is repeated, in simulated time.
 	Gaps func(s *Stage) []time.Duration
 	// For is how long the last gap goes on, from the event. 0 means that a post is repeated once after each gap.
@@ -75,8 +78,8 @@ func (h *Hooks) Acknowledged(status int) bool {
 // time. The status is 0 if there was no answer. Retry returns false if the post is not repeated.
 func (h *Hooks) Retry(s *Stage, status, tries int, age time.Duration) (gap time.Duration, ok bool) {
 	gaps := h.Gaps(s)
-	ended := status != 0 && status == h.Final || h.ClientErrorsEnd && status/100 == 4
-	if ended || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
+	ended := status == h.Final || h.ClientErrorsEnd && status/100 == 4 || h.OnlyAfter != 0 && status != h.OnlyAfter
+	if status != 0 && ended || len(gaps) == 0 || h.For == 0 && tries > len(gaps) {
 		return 0, false
 	}
 	gap = gaps[min(tries, len(gaps))-1]

@@ -38,6 +38,7 @@ func (k *Keys) Begin(p *Provider, key, body string) (earlier *Answer, end func(*
 		KeyInvalid: len(key) > maxKey,
 		KeyReused:  !free && before.body != c.body,
 		KeyBusy:    !free && before.body == c.body && before.answer == nil,
+		KeyKnown:   !free && before.body == c.body && before.answer != nil && p.Conditions[KeyKnown].Status != 0,
 	} {
 		if is {
 			a := p.Refused(Condition{Kind: kind})

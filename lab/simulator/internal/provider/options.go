@@ -51,6 +51,7 @@ type Options struct {
 
 	ResignRetries     bool // a repeated webhook has a new timestamp and signature
 	NewEventIDOnRetry bool // SendGrid: a repeated event has another sg_event_id
+	NoVersionHeaders  bool // Brevo: events do not bring back the header fields of message versions
 	RetryDelivered    bool // Mailgun: delivered is retried like other events
 
 	CallLogSize int // calls kept per account; 0 = 100,000

@@ -17,12 +17,13 @@ type Customer struct {
 	// Key is the API key; requests with another one get 401 or 403. Mailjet: both keys, with a colon between. Amazon SES:
 	// ID:SECRET of an access key.
 	Key string `json:"key"`
-	// Mailgun: the sending domain, another one gets 404. SendGrid, Resend: the authenticated domain.
+	// Mailgun: the sending domain, another one gets 404. The others: the authenticated domain.
 	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
 	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost: user:password,
-	// which webhooks carry; empty = none. Resend: whsec_ and base64; empty = one is made. Amazon SES: unused.
+	// which webhooks carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64, Mailtrap: any text; empty =
+	// one is made. Amazon SES: unused.
 	SigningKey string `json:"signing_key,omitempty"`
 	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
 }
@@ -61,14 +62,20 @@ type Provider struct {
 	// KeyLifetime is how long the answer to a call with an idempotency key is kept, in simulated time. 0 means that
 	// there are no such keys.
 	KeyLifetime time.Duration
+	// Key returns the idempotency key of a call; nil = that of the header Idempotency-Key.
+	Key func(r *http.Request, c *Call) string
 	// ID returns the id of a batch as the API answers it; nil = a UUID.
 	ID func(b *message.Batch) string
 }
 
-// Complete fills in what a kind has left open: its batches have UUIDs, and each webhook has one event.
+// Complete fills in what a kind has left open: its batches have UUIDs, its keys are in a header, and each webhook has
+// one event.
 func (p *Provider) Complete() {
 	if p.ID == nil {
 		p.ID = func(b *message.Batch) string { return p.IDs.UUID(b.Serial) }
+	}
+	if p.Key == nil {
+		p.Key = func(r *http.Request, _ *Call) string { return r.Header.Get("Idempotency-Key") }
 	}
 	if p.Hooks.Events == 0 {
 		p.Hooks.Batching = Batching{Single: true, Events: 1, EventBytes: 1200}
@@ -103,4 +110,5 @@ const (
 	KeyBusy    // a call with the same idempotency key is not finished
 	KeyReused  // the idempotency key had another body
 	KeyInvalid // not an idempotency key
+	KeyKnown   // the idempotency key had the same body; without an answer, the first one is repeated
 )

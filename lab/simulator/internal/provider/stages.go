@@ -56,6 +56,7 @@ type Word struct {
 	Event  string // value of the event field
 	Kind   string // another name: the type of the webhook, or a part of ids
 	Fields string // in place of <fields>; <code>, <enhanced> and <text> are the Reply's, <attempt>, <retry> a deferral's
+	Detail string // in place of <detail>, with the same holes as Fields
 	Status string // of the message in look-ups; empty = as before
 	Hook   string // in place of Wording.Hook
 	Alone  bool   // Taken does not happen before
@@ -65,8 +66,8 @@ type Word struct {
 // A Wording is how a kind of provider reports what happens to mail.
 type Wording struct {
 	Words map[Step]Word // a step without a word is not reported
-	// Hook and Log are forms of an event: in webhooks, and in look-ups. <event>, <kind> and <fields> are those of
-	// the Word.
+	// Hook and Log are forms of an event: in webhooks, and in look-ups. <event>, <kind>, <fields> and <detail> are those
+	// of the Word.
 	Hook, Log string
 	Holes     Holes
 	Retry     time.Duration   // after which deferred mail is delivered
@@ -153,8 +154,10 @@ func (w *Wording) add(list []Stage, m moment, attempt int, gap time.Duration) []
 	holes := strings.NewReplacer("<attempt>", strconv.Itoa(attempt), "<retry>", strconv.Itoa(int(gap.Seconds())))
 	word.Kind = holes.Replace(word.Kind)
 	word.Fields = replies[m.step].fill(holes.Replace(word.Fields))
+	word.Detail = replies[m.step].fill(holes.Replace(word.Detail))
 	form := func(text string) Form {
-		text = strings.NewReplacer("<event>", word.Event, "<kind>", word.Kind, "<fields>", word.Fields).Replace(text)
+		text = strings.NewReplacer("<event>", word.Event, "<kind>", word.Kind, "<fields>", word.Fields,
+			"<detail>", word.Detail).Replace(text)
 		return NewForm(text, w.Holes)
 	}
 	hook := w.Hook

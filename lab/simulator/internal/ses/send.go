@@ -116,7 +116,7 @@ func (g SES) parse(r *http.Request, text string) (*provider.Call, *provider.Answ
 	refuse := func(a provider.Answer) (*provider.Call, *provider.Answer) { return &provider.Call{}, &a }
 	known := jsontext.Decode(text, &in)
 	switch {
-	case !signed(g.Key, r, text):
+	case !signed(g.Account.Key, r, text):
 		return refuse(fail(403, "SignatureDoesNotMatch", "The request signature we calculated does not match."))
 	case !known, bulk && (in.Default == nil || in.Default.Template == nil),
 		bulk && (len(in.Entries) == 0 || len(in.Entries) > maxEntries),
