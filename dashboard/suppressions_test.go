@@ -177,12 +177,12 @@ func TestSuppressionsAreSorted(t *testing.T) {
 	text := b.get("/suppressions").text
 	require.Contains(t, text, `All <span class="count">53</span>`)
 	require.Contains(t, text, `Added by hand <span class="count">52</span>`)
-	require.Less(t, strings.Index(text, "r51<wbr>"), strings.Index(text, "r50<wbr>"))
-	require.NotContains(t, text, "r02<wbr>")
+	require.Less(t, strings.Index(text, "r51<wbr>"), strings.Index(text, "r40<wbr>"), "some may be of one moment")
+	require.NotContains(t, text, "r00<wbr>")
 	next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(text)
 	require.NotEmpty(t, next)
 	rest := b.get(html.UnescapeString(next[1])).text
-	require.Contains(t, rest, "r02<wbr>")
+	require.Contains(t, rest, "r00<wbr>")
 	require.NotContains(t, rest, `rel="next"`)
 	text = b.get("/suppressions?reason=complaint").text
 	require.Contains(t, text, "kim<wbr>")

@@ -45,7 +45,7 @@ func newStage(t *testing.T, kind string) *stage {
 
 func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
 	t.Helper()
-	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = cmp.Or(recipientKeys[kind], logKey), cmp.Or(o.TimeScale, 1e6), true, 7
+	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, cmp.Or(o.TimeScale, 1e6), true, 7
 	s := &stage{kind: kind, sim: simulator.New(o), logs: map[addressed]models.ID{}}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
@@ -187,16 +187,9 @@ func withLists() []string {
 // apiKeys are the keys of the simulator's accounts where they are not one text.
 var apiKeys = map[string]string{simulator.Mailjet: "k:s", simulator.SES: "k:k"}
 
-// recipientKeys are the names of the metadata where they are not ours.
-var recipientKeys = map[string]string{simulator.Mailjet: "CustomID"}
-
 // copies returns what a recipient of a call got. Mailjet has one value of metadata, with the log and the attempt.
 func (s *stage) copies(c *models.Call, i int) []simulator.Copy {
-	id := c.Recipients[i].Log.String()
-	if s.kind == simulator.Mailjet {
-		id += "." + strconv.Itoa(c.Attempt)
-	}
-	list := s.sim.Copies(id)
+	list := s.sim.Copies(c.Recipients[i].Log.String())
 	for i := range list {
 		if s.kind == simulator.Mailjet {
 			list[i].Metadata = map[string]string{"sd_attempt": strconv.Itoa(c.Attempt)}

@@ -36,30 +36,54 @@ const (
 	svixKey = "whsec_c2ltdWxhdGVkLXNpZ25pbmcta2V5LTE=" // signs Resend's
 )
 
-// A kind says how simulator and Safedelivr are set up for a kind of provider, beside name, key and base URL.
+// A kind says how simulator and Safedelivr are set up for a kind of provider, beside its name and its base URL.
 type kind struct {
-	name, signing, domain string
-	settings              []string
-	bounce                string // a webhook that reports one, with <log>, <number> and <time>
+	simulator.Account          // Name is that of the kind
+	settings          []string // besides KIND and BASE_URL
+	bounce            string   // a webhook that reports one, with <log>, <number> and <time>
+}
+
+// keyed returns a kind with an API key and a key of webhooks.
+func keyed(name, signing, verifies, bounce string, more ...string) kind {
+	return kind{simulator.Account{Kind: name, Key: APIKey, SigningKey: signing},
+		append([]string{"API_KEY=" + APIKey, "WEBHOOK_KEY=" + verifies}, more...), bounce}
 }
 
 var kinds = []kind{
-	{simulator.SendGrid, SendGridKey, "", []string{"WEBHOOK_KEY=" + SendGridPublicKey},
-		`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":<time>,` +
-			`"sg_event_id":"forged<number>","sd_log":"<log>","sd_attempt":"1"}]`},
-	{simulator.Mailgun, MailgunKey, Domain, []string{"WEBHOOK_KEY=" + MailgunKey, "DOMAIN=" + Domain},
+	keyed(simulator.SendGrid, SendGridKey, SendGridPublicKey,
+		`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":<time>,`+
+			`"sg_event_id":"forged<number>","sd_log":"<log>","sd_attempt":"1"}]`),
+	{simulator.Account{Kind: simulator.Mailgun, Key: APIKey, SigningKey: MailgunKey, Domain: Domain},
+		[]string{"API_KEY=" + APIKey, "WEBHOOK_KEY=" + MailgunKey, "DOMAIN=" + Domain},
 		`{"signature":{"timestamp":"<time>","token":"` + strings.Repeat("0", 40) + `<number>","signature":"` +
 			strings.Repeat("0", 64) + `"},"event-data":{"event":"failed","severity":"permanent","reason":"bounce",` +
 			`"id":"forged<number>","timestamp":<time>.5,"recipient":"x@rehearse.test","user-variables":{"sd_log":"<log>",` +
 			`"sd_attempt":"1"},"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`},
-	{simulator.Postmark, secret, "", []string{"WEBHOOK_KEY=" + secret},
-		`{"RecordType":"Bounce","ID":<number>,"Type":"HardBounce","Email":"x@rehearse.test",` +
-			`"BouncedAt":"2026-01-01T00:00:00Z","Metadata":{"sd_log":"<log>","sd_attempt":"1"}}`},
-	{simulator.Resend, svixKey, "", []string{"WEBHOOK_KEY=" + svixKey},
-		`{"type":"email.bounced","created_at":"2026-01-01T00:00:00Z","data":{"email_id":"forged<number>",` +
-			`"to":["x@rehearse.test"],"tags":{"sd_log":"<log>","sd_attempt":"1"},"bounce":{"type":"Permanent"}}}`},
-	{simulator.SMTP, "", "", smtpSettings, ""},
-	{simulator.LMTP, "", "", smtpSettings, ""},
+	{simulator.Account{Kind: simulator.SES, Key: "AKSIMULATED:" + APIKey},
+		[]string{"REGION=us-east-1", "ACCESS_KEY_ID=AKSIMULATED", "SECRET_ACCESS_KEY=" + APIKey, "CONFIGURATION_SET=mail",
+			"TOPICS=arn:aws:sns:us-east-1:123456789012:ses"},
+		`{"Type":"Notification","MessageId":"<number>","TopicArn":"arn:aws:sns:us-east-1:123456789012:ses",` +
+			`"Timestamp":"2026-01-01T00:00:00Z","SignatureVersion":"2","Signature":"AAAA","Message":"{}"}`},
+	keyed(simulator.Resend, svixKey, svixKey,
+		`{"type":"email.bounced","created_at":"2026-01-01T00:00:00Z","data":{"email_id":"forged<number>",`+
+			`"to":["x@rehearse.test"],"tags":{"sd_log":"<log>","sd_attempt":"1"},"bounce":{"type":"Permanent"}}}`),
+	keyed(simulator.Postmark, secret, secret,
+		`{"RecordType":"Bounce","ID":<number>,"Type":"HardBounce","Email":"x@rehearse.test",`+
+			`"BouncedAt":"2026-01-01T00:00:00Z","Metadata":{"sd_log":"<log>","sd_attempt":"1"}}`),
+	keyed(simulator.Brevo, secret, secret,
+		`{"event":"hard_bounce","email":"x@rehearse.test","ts_epoch":<time>000,"message-id":"<forged<number>@sim.test>",`+
+			`"X-Mailin-custom":"{\"sd_log\":\"<log>\",\"sd_attempt\":\"1\"}"}`),
+	keyed(simulator.Mailtrap, MailgunKey, MailgunKey,
+		`{"events":[{"event":"bounce","event_id":"forged<number>","email":"x@rehearse.test","timestamp":<time>,`+
+			`"custom_variables":{"sd_log":"<log>","sd_attempt":"1"}}]}`),
+	{simulator.Account{Kind: simulator.Mailjet, Key: APIKey + ":" + APIKey, SigningKey: secret},
+		[]string{"API_KEY=" + APIKey, "SECRET_KEY=" + APIKey, "WEBHOOK_KEY=" + secret},
+		`[{"event":"bounce","email":"x@rehearse.test","time":<time>,"CustomID":"<log>.1","hard_bounce":true}]`},
+	keyed(simulator.SparkPost, secret, secret,
+		`[{"msys":{"message_event":{"type":"bounce","event_id":"forged<number>","timestamp":"<time>","bounce_class":"10",`+
+			`"rcpt_to":"x@rehearse.test","rcpt_meta":{"sd_log":"<log>","sd_attempt":"1"}}}}]`),
+	{simulator.Account{Kind: simulator.SMTP, Key: APIKey}, smtpSettings, ""},
+	{simulator.Account{Kind: simulator.LMTP, Key: APIKey}, smtpSettings, ""},
 }
 
 var smtpSettings = []string{"HOST=127.0.0.1", "TLS=none", "USER=simulated", "PASSWORD=" + APIKey}
@@ -68,7 +92,7 @@ var smtpSettings = []string{"HOST=127.0.0.1", "TLS=none", "USER=simulated", "PAS
 func Kinds() []string {
 	var names []string
 	for i := range kinds {
-		names = append(names, kinds[i].name)
+		names = append(names, kinds[i].Kind)
 	}
 	return names
 }
@@ -97,7 +121,7 @@ func NewPair(names ...string) (p Pair, err error) {
 		return p, fmt.Errorf("want two different kinds of %s", strings.Join(Kinds(), ", "))
 	}
 	for n, name := range names {
-		i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+		i := slices.IndexFunc(kinds, func(k kind) bool { return k.Kind == name })
 		if i < 0 {
 			return p, fmt.Errorf("%q cannot be simulated: want two of %s", name, strings.Join(Kinds(), ", "))
 		}
@@ -107,15 +131,11 @@ func NewPair(names ...string) (p Pair, err error) {
 }
 
 func newProvider(k *kind) Provider {
-	about, _ := providers.Find(k.name) // each kind that is simulated is one of providers
-	return Provider{
-		Account: simulator.Account{Name: about.Short, Kind: k.name, Key: APIKey, Domain: k.domain,
-			SigningKey: k.signing},
-		Title:    about.Title,
-		settings: append([]string{"KIND=" + k.name}, k.settings...),
-		server:   about.Server,
-		bounce:   k.bounce,
-	}
+	about, _ := providers.Find(k.Kind) // each kind that is simulated is one of providers
+	p := Provider{Account: k.Account, Title: about.Title, settings: append([]string{"KIND=" + k.Kind}, k.settings...),
+		bounce: k.bounce, server: about.Server}
+	p.Name = about.Short
+	return p
 }
 
 // Bounce returns a webhook, without a signature, that reports a bounce of a log. Its number makes it differ from others.
@@ -167,7 +187,7 @@ func (p Pair) Settings(url string, more ...string) []string {
 	var out []string
 	for _, one := range p {
 		if !one.server {
-			one.settings = slices.Concat(one.settings, []string{"API_KEY=" + APIKey, "BASE_URL=" + url + "/" + one.Name})
+			one.settings = append(slices.Clone(one.settings), "BASE_URL="+url+"/"+one.Name)
 		}
 		for _, s := range slices.Concat(one.settings, more) {
 			out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(one.Name)+"_"+s)

@@ -2,6 +2,9 @@ package simulator
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,4 +55,20 @@ func TestManyCopiesOfOneIDStayFast(t *testing.T) {
 	if list := s.Copies("SAME@example.com"); len(list) != n {
 		t.Errorf("%d copies", len(list))
 	}
+}
+
+// TestLeavingClientIsNoticed: a transaction ends with its client, also while it waits for a reply.
+func TestLeavingClientIsNoticed(t *testing.T) {
+	t.Parallel()
+	server, client := net.Pipe()
+	left := make(chan struct{})
+	c := &content{in: strings.NewReader("mail"), conn: server, left: func() { close(left) }}
+	if raw, err := io.ReadAll(c); err != nil || string(raw) != "mail" {
+		t.Fatalf("%q %v", raw, err)
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-left
+	c.end()
 }

@@ -135,6 +135,4 @@ func TestFaultsOfMailServer(t *testing.T) {
 	st := s.Stats(simulator.SMTP)
 	require.EqualValues(t, 24, st.Calls)
 	require.EqualValues(t, 2, st.Hung)
-	require.Eventually(t, func() bool { return s.Stats(simulator.SMTP).InFlight == 0 }, 10*time.Second, time.Millisecond,
-		"the server notices that clients have left")
 }

@@ -99,7 +99,7 @@ func (g Mailjet) parse(_ *http.Request, body string) (*provider.Call, *provider.
 		Check:  func(i int, _ *provider.Mail) provider.Flaw { return in.Messages[i].check() },
 	}
 	for i := range in.Messages {
-		l.List = append(l.List, in.Messages[i].letter())
+		l.List = append(l.List, in.Messages[i].letter(g.Options.RecipientKey))
 	}
 	return l.Call(g.Provider)
 }
@@ -145,11 +145,13 @@ func capital(name string) string {
 // code is what Mailjet replaces in bodies although the template language is off. It knows no such value.
 var code = regexp.MustCompile(`\[\[(var|data):[^\]]*\]\]`)
 
-// letter returns the message as a letter.
-func (in *letter) letter() provider.Letter {
+// letter returns the message as a letter. The part of its CustomID before a dot is the metadata of the key, too.
+func (in *letter) letter(key string) provider.Letter {
+	recipient, _, _ := strings.Cut(in.CustomID, ".")
 	out := provider.Letter{From: in.From.String(), Subject: in.Subject, Text: code.ReplaceAllString(in.Text, ""),
 		HTML: code.ReplaceAllString(in.HTML, ""), Headers: in.Headers,
-		Metadata: []message.Pair{{Key: customID, Value: in.CustomID}, {Key: payload, Value: in.Payload}}}
+		Metadata: []message.Pair{{Key: customID, Value: in.CustomID}, {Key: payload, Value: in.Payload},
+			{Key: key, Value: recipient}}}
 	if in.From.Email == "" {
 		out.From = ""
 	}
