@@ -340,7 +340,7 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 
 // limits returns an error if the providers got more mail than their limits allow.
 func (d *drill) limits() error {
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		calls := d.sim.CallLog(a)
 		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
 		if over := excess(calls, clockRate, clockRate); over > clockRate {

@@ -250,7 +250,7 @@ func (d *drill) firstMail(copies map[string]int) {
 	var first time.Time
 	for id := range copies {
 		for _, c := range d.copiesOf(id) {
-			elsewhere := d.breaks != 1 || c.Account != d.first()
+			elsewhere := d.breaks != 1 || c.Account != d.pair[0].Name
 			if elsewhere && c.At.After(d.brokenAt) && (first.IsZero() || c.At.Before(first)) {
 				first = c.At
 			}

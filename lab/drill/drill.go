@@ -84,7 +84,7 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.name))
 	its := *s
-	if its.breaks == 1 && env.pair[0].Silent() {
+	if its.breaks == 1 && env.pair.Silent(env.pair[0].Name) {
 		its.holds |= answersWithheld // nothing else says whether the mail was accepted
 	}
 	return &drill{
@@ -231,24 +231,12 @@ func (d *drill) healed() {
 	d.mu.Lock()
 	d.healedAt = time.Now()
 	d.before = map[string]int64{}
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		d.before[a] = d.taken(a)
 	}
 	d.mu.Unlock()
 	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
 }
-
-// names returns the names of the providers.
-func (d *drill) names() []string { return d.pair.Names() }
-
-// silent reports whether a provider reports nothing of what it has accepted.
-func (d *drill) silent(name string) bool {
-	return d.pair[0].Silent() && d.first() == name || d.pair[1].Silent() && d.second() == name
-}
-
-// first returns the name of the provider that breaks, and second that of the other.
-func (d *drill) first() string  { return d.pair[0].Name }
-func (d *drill) second() string { return d.pair[1].Name }
 
 // taken returns how many mails a provider has accepted; all of them for "".
 func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }

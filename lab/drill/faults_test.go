@@ -239,7 +239,7 @@ const faultPause = 200 * time.Millisecond
 func everyFault(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, f := range providerFaults() {
-		f.Account, f.Times = d.names()[d.rnd.IntN(2)], 3
+		f.Account, f.Times = d.pair.Names()[d.rnd.IntN(2)], 3
 		if err := d.faults(ctx, f); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func mixedFaults(ctx context.Context, d *drill) error {
 			f := list[d.rnd.IntN(len(list))]
 			f.Times, f.Share = 3+d.rnd.IntN(5), 0.2+0.6*d.rnd.Float64()
 			if d.rnd.IntN(3) > 0 {
-				f.Account = d.names()[d.rnd.IntN(2)]
+				f.Account = d.pair.Names()[d.rnd.IntN(2)]
 			}
 			some = append(some, f)
 		}
@@ -331,12 +331,12 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		d.sim.SetWebhookURL(a, "http://"+closed+"/webhooks/"+a)
 	}
 	failed := d.sim.Stats("").PostsByStatus[0]
 	err = d.until(ctx, "posts are not received", func() bool { return d.sim.Stats("").PostsByStatus[0] >= failed+20 })
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		d.sim.SetWebhookURL(a, "http://"+d.addr+"/webhooks/"+a)
 	}
 	d.sim.ClearAll("")

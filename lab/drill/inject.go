@@ -22,12 +22,12 @@ const faultMet = 3
 // operators get a notice.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		f.Account = d.first()
+		f.Account = d.pair[0].Name
 		id := d.sim.Inject(f)
 		d.broken()
-		other := d.taken(d.second())
+		other := d.taken(d.pair[1].Name)
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
-			return d.taken(d.second()) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
+			return d.taken(d.pair[1].Name) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
 			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
@@ -40,12 +40,12 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 
 // bothDown breaks all providers until each has refused a number of calls.
 func bothDown(ctx context.Context, d *drill) error {
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	}
 	d.broken()
 	err := d.until(ctx, "both providers have refused calls", func() bool {
-		return d.sim.Stats(d.first()).Refused >= 10 && d.sim.Stats(d.second()).Refused >= 10
+		return d.sim.Stats(d.pair[0].Name).Refused >= 10 && d.sim.Stats(d.pair[1].Name).Refused >= 10
 	})
 	d.sim.ClearAll("")
 	d.healed()
@@ -205,7 +205,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	id := d.sim.Inject(simulator.Fault{Account: d.first(), Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	id := d.sim.Inject(simulator.Fault{Account: d.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	d.broken()
 	for i, to := range map[int]time.Time{1: later, 3: at} {
 		if err := d.move(ctx, &due[i], to); err != nil {

@@ -134,6 +134,10 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(d.all())%10 == 0 {
 		attachments = []client.Attachment{enclosed}
 	}
+	var order []string // any
+	if d.ordered {
+		order = d.pair.Names()
+	}
 	return client.NewBatch{
 		Attachments: attachments,
 		Category:    drillCategory,
@@ -144,16 +148,8 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Text:      "Nothing to do.",
 		To:        to,
 		Tags:      []string{drillTag},
-		Providers: d.order(),
+		Providers: order,
 	}
-}
-
-// order returns the providers of batches in order; nil is any.
-func (d *drill) order() []string {
-	if d.ordered {
-		return d.names()
-	}
-	return nil
 }
 
 // withLink gives mail a link to unsubscribe.
@@ -188,7 +184,7 @@ func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) erro
 // normal waits until every provider that was broken accepts mail again and new mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
 	err := d.until(ctx, "all is normal again", func() bool {
-		for _, a := range d.names()[:d.breaks] {
+		for _, a := range d.pair.Names()[:d.breaks] {
 			if d.taken(a) <= d.before[a] {
 				return false
 			}

@@ -107,7 +107,7 @@ func (o *outcome) String() string {
 func (d *drill) outcomeOf(log string) (o outcome) {
 	for _, c := range d.copiesOf(log) {
 		final := o.final
-		if o.add(c); d.silent(c.Account) {
+		if o.add(c); d.pair.Silent(c.Account) {
 			o.final = final // only the answer says it
 		}
 	}

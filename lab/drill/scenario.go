@@ -51,6 +51,7 @@ const (
 
 // impossible says why the scenario is not possible on a set-up; "" if it is.
 func (s *scenario) impossible(set *setup) string {
+	silent := [2]bool{set.pair.Silent(set.pair[0].Name), set.pair.Silent(set.pair[1].Name)}
 	switch {
 	case s.needs == needsBroker && set.ownBroker():
 		return "the broker is part of the process"
@@ -66,9 +67,9 @@ func (s *scenario) impossible(set *setup) string {
 		return "connections to Cassandra go through a proxy, which the driver avoids unless the node is on this machine"
 	case s.needs == needsStore && set.cfg.Cassandra.TLSCA != "":
 		return "connections to Cassandra go through a proxy, whose name TLS would not accept"
-	case s.reports && (set.pair[0].Silent() || set.pair[1].Silent()):
+	case s.reports && (silent[0] || silent[1]):
 		return "a server that takes mail by SMTP reports no events"
-	case s.apart && set.pair[0].Silent() && set.pair[1].Silent():
+	case s.apart && silent[0] && silent[1]:
 		return "calls by SMTP are not watched"
 	case s.needs == needsSignals && !canFreeze:
 		return "processes cannot be frozen on this system"

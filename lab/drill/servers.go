@@ -107,7 +107,7 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 // victimEnv returns the settings of the worker that is killed or frozen: its calls have paths of their own.
 func (d *drill) victimEnv() []string {
 	out := slices.Clone(d.env)
-	for _, a := range d.names() {
+	for _, a := range d.pair.Names() {
 		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+victimPath+"/"+a)
 	}
 	return out

@@ -144,8 +144,10 @@ func (p *Provider) Bounce(log string, number int, at time.Time) string {
 		"<time>", strconv.FormatInt(at.Unix(), 10)).Replace(p.bounce)
 }
 
-// Silent reports whether the provider reports nothing of what it has accepted: it takes mail by SMTP or LMTP.
-func (p *Provider) Silent() bool { return p.server }
+// Silent reports whether a provider reports nothing of what it has accepted: it takes mail by SMTP or LMTP.
+func (p Pair) Silent(name string) bool {
+	return p[0].Name == name && p[0].server || p[1].Name == name && p[1].server
+}
 
 // Names returns the names of the providers.
 func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }
