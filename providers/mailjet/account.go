@@ -82,7 +82,7 @@ func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byt
 		}
 		out = append(out, map[string]any{"event": cmp.Or(names[name], name), "time": e.EventAt, "MessageID": m.ID,
 			"email": m.ContactAlt, "CustomID": m.CustomID, "smtp_reply": e.Comment, "comment": e.Comment, "error": e.State,
-			"hard_bounce": name == "hardbounced" || m.Permanent == "true"})
+			"hard_bounce": name == "hardbounced" || name == "bounced" && m.Permanent == "true"})
 	}
 	if err != nil || len(out) == 0 {
 		return err
