@@ -193,9 +193,11 @@ type result struct {
 	To     []struct{ MessageID parse.Str }
 }
 
+// prefix begins an answer with results.
+const prefix = `{"Messages"`
+
 // classify returns what an answer means for the recipients of the call. A list of results says it of each mail, unless
-// the status is that of a failure of the server. A list that cannot be read, or broke off, may have had
-// acceptances.
+// the status is that of a failure of the server. A list that broke off may have had acceptances.
 func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []models.Part {
 	var in struct {
 		fault
@@ -204,9 +206,13 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	parse.Into(x.Body, &in)
 	a := p.Answer(c, x, in.words(), now)
 	a.Code = string(in.Code)
-	broken := x.Cut && x.Status == http.StatusBadRequest && strings.HasPrefix(string(x.Body)+"{", "{")
-	listed := len(in.Messages) > 0 || strings.HasPrefix(string(x.Body), `{"Messages"`)
-	if a.OK() || broken || listed && x.Status >= 400 && x.Status < 500 {
+	begun := strings.Join(strings.Fields(string(x.Body)), "")
+	broken := x.Cut && x.Status < 500 && strings.HasPrefix(prefix, begun)
+	listed := len(in.Messages) > 0 || strings.HasPrefix(begun, prefix)
+	switch {
+	case broken, listed && x.Status >= 500:
+		return a.Whole(models.Unknown, "")
+	case a.OK(), listed:
 		return p.results(a, in.Messages)
 	}
 	return a.By(rules)
