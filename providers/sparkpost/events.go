@@ -136,7 +136,8 @@ func (in *event) explain(ev *models.Event) {
 		ev.Reason = known.Reason
 	}
 	said := reply.Reason()
-	if ev.Kind == models.Deferred || reply.Code >= 400 && reply.Code < 500 || ev.Kind == models.Dropped {
+	temporary := reply.Code/100 == 4 || strings.HasPrefix(reply.Enhanced, "4.")
+	if ev.Kind == models.Deferred || temporary || ev.Kind == models.Dropped {
 		if ev.Reason == models.MailboxInvalid {
 			ev.Reason = ""
 		}
