@@ -36,8 +36,8 @@ const (
 // confirmation is the type of a post that asks whether a subscription is wanted.
 const confirmation = "SubscriptionConfirmation"
 
-// signed are the members of a post that its signature covers, by its type. A post of any other type is refused: its type
-// could be the end of a text that Amazon has signed for another topic.
+// signed are the members of a post that its signature covers, by its type. A post of any other type is refused: its
+// type could be the end of a text that Amazon has signed for another topic.
 var signed = map[string][]string{
 	"Notification":            {"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"},
 	confirmation:              {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},

@@ -162,8 +162,8 @@ func TestVersions(t *testing.T) {
 	refused(t, v, n.sign(t, "2", map[string]string{"Type": "Another"}), 403, "another type")
 }
 
-// TestForeignTopic: the text that is signed has no quotes. So the message of a stranger's topic could hold our topic, and
-// the rest of his post could be its type. That type is refused, although Amazon has signed the text.
+// TestForeignTopic: the text that is signed has no quotes. So the message of a stranger's topic could hold our topic,
+// and the rest of his post could be its type. That type is refused, although Amazon has signed the text.
 func TestForeignTopic(t *testing.T) {
 	n, v := newNotary(t)
 	const rest = "n\nMessageId\n1-2\nTimestamp\n2026-11-21T12:00:00.000Z\nTopicArn\ntheirs\nType\nNotification"
