@@ -144,16 +144,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		Only200:  true,
 		Gaps:     func(*provider.Stage) []time.Duration { return []time.Duration{30 * time.Second} },
 		For:      24 * time.Hour,
-		Sign: func(p provider.Post) ([]byte, http.Header, error) {
-			header, key := http.Header{"User-Agent": {"Mailjet"}}, a.SigningKey
-			if p.Forged {
-				key += "x"
-			}
-			if key != "" {
-				header.Set("Authorization", provider.Basic(key))
-			}
-			return p.Body, header, nil
-		},
+		Sign:     func(p provider.Post) ([]byte, http.Header, error) { return p.Secret("Mailjet", a.SigningKey) },
 	}
 	return g.Provider, nil
 }
