@@ -161,7 +161,8 @@ func address(w *kind.Writer, a models.Address) {
 var rules = []kind.Rule{
 	{Code: "mj-0001", Class: models.AccountClass},
 	{Code: "mj-0013", Words: regexp.MustCompile(`^(To|Cc|Bcc)\b`), Class: models.Split},
-	{Code: "mj-0013", Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Code: "mj-0013", Words: regexp.MustCompile(`^(From|ReplyTo)\b`), Class: models.RejectedRequest,
+		Reason: models.InvalidRequest},
 	{Code: "mj-0011", Class: models.RejectedHereClass, Reason: models.TooLarge},
 	{Code: "mj-0015", Class: models.AccountClass},
 	{Code: "send-0003", Class: models.RejectedRequest, Reason: models.InvalidRequest},
