@@ -226,7 +226,7 @@ func TestLookUp(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
-	require.Equal(t, []string{"delivered ", "opened ", "clicked ", "bounced mailbox_invalid"}, got)
+	require.Equal(t, []string{"processed ", "delivered ", "opened ", "clicked ", "bounced mailbox_invalid"}, got)
 	require.Equal(t, []string{
 		"/v3/REST/message?FromTS=1795262399&Limit=1000&Offset=0&ShowContactAlt=true&ShowCustomID=true&ToTS=1795266001",
 		"/v3/REST/messagehistory/70650219165027411",
@@ -246,6 +246,23 @@ func TestLookUp(t *testing.T) {
 	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return nil }), models.ErrPartialLogs)
 }
 
+// TestNoHistory: a message in the log was accepted, also if nothing happened to it yet.
+func TestNoHistory(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	p := adapter(t, server.URL)
+	defer p.Close()
+	m := sent{ID: "7", CustomID: mailLog + ".3", ContactAlt: "ann@rcpt.test", At: "2026-11-21T12:00:00Z"}
+	var got []models.ParsedEvent
+	require.NoError(t, p.readMessage(t.Context(), &m, func(body []byte) error {
+		got = p.Parse(body).Events
+		return nil
+	}))
+	require.Len(t, got, 1)
+	require.Equal(t, models.Processed, got[0].Event.Kind)
+	require.Equal(t, int64(1795262400), got[0].Event.At.Unix())
+}
+
 // TestSoftBounce: a soft bounce in the history says nothing of the mailbox, also if the message had a hard one later.
 func TestSoftBounce(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -256,7 +273,7 @@ func TestSoftBounce(t *testing.T) {
 	defer p.Close()
 	m := sent{ID: "7", CustomID: mailLog + ".3", ContactAlt: "ann@rcpt.test", Permanent: "true"}
 	require.NoError(t, p.readMessage(t.Context(), &m, func(body []byte) error {
-		require.Equal(t, models.BounceUnknown, p.Parse(body).Events[0].Event.Reason)
+		require.Equal(t, models.BounceUnknown, p.Parse(body).Events[1].Event.Reason)
 		return nil
 	}))
 }
