@@ -264,7 +264,9 @@ func TestEndlessPages(t *testing.T) {
 // invalid.
 func TestNotInvalid(t *testing.T) {
 	p, c := adapter(t, ""), providertest.SampleCall(1)
-	for _, text := range []string{"address.name is too long", "address.header_to is no valid address", "Sender address refused"} {
+	for _, text := range []string{
+		"address.name is too long", "address.header_to is no valid address", "Sender address refused",
+	} {
 		parts := p.classify(c, transport.Answer{Status: 200, Body: []byte(counted(0, 1, text))}, time.Now())
 		require.Equal(t, models.RejectedHereClass, parts[0].Class, text)
 	}
