@@ -33,6 +33,7 @@ type sent struct {
 	ID         parse.Str
 	CustomID   parse.Str
 	ContactAlt parse.Str // the address
+	At         parse.Str `json:"ArrivedAt"`
 	Permanent  parse.Str `json:"StatePermanent"`
 }
 
@@ -70,22 +71,26 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 var names = map[string]string{"opened": "open", "clicked": "click", "bounced": "bounce", "hardbounced": "bounce",
 	"softbounced": "bounce", "unsubscribed": "unsub"}
 
-// readMessage posts the events of a message as webhooks hold them.
+// readMessage posts the events of a message as webhooks hold them, and that Mailjet has it. That is known even if there
+// is no history yet.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
 	type entry struct{ EventType, EventAt, Comment, State parse.Str }
 	history, err := page[entry](ctx, p, "messagehistory/"+url.PathEscape(string(m.ID)))
-	out := []map[string]any{}
+	if status, _ := kind.Status(err); err != nil && status != http.StatusNotFound {
+		return err
+	}
+	of := func(name string, at parse.Str) map[string]any {
+		return map[string]any{"event": name, "time": at, "MessageID": m.ID, "email": m.ContactAlt, "CustomID": m.CustomID}
+	}
+	out := []map[string]any{of(queued, m.At)}
 	for _, e := range history {
 		name := strings.ToLower(string(e.EventType))
-		if events.Kind(cmp.Or(names[name], name)) == "" {
-			continue // it was queued
+		one := of(cmp.Or(names[name], name), e.EventAt)
+		one["smtp_reply"], one["comment"], one["error"] = e.Comment, e.Comment, e.State
+		one["hard_bounce"] = name == "hardbounced" || name == "bounced" && m.Permanent == "true"
+		if name != queued && events.Kind(cmp.Or(names[name], name)) != "" {
+			out = append(out, one)
 		}
-		out = append(out, map[string]any{"event": cmp.Or(names[name], name), "time": e.EventAt, "MessageID": m.ID,
-			"email": m.ContactAlt, "CustomID": m.CustomID, "smtp_reply": e.Comment, "comment": e.Comment, "error": e.State,
-			"hard_bounce": name == "hardbounced" || m.Permanent == "true"})
-	}
-	if err != nil || len(out) == 0 {
-		return err
 	}
 	body, err := kind.JSON(out)
 	if err == nil {

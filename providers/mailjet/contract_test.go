@@ -214,6 +214,8 @@ func answers() []providertest.Answer {
 	}{
 		{"mj-0013", "To[0].Email", models.RejectedRecipient, models.MailboxInvalid},
 		{"mj-0013", "From.Email", models.RejectedRequest, models.InvalidRequest},
+		{"mj-0013", "", models.RejectedHereClass, ""},
+		{"mj-0013", "Messages[1].To[0].Email", models.RejectedHereClass, ""},
 		{"mj-0003", "From", models.RejectedHereClass, ""},
 		{"mj-0005", "TrackClicks", models.RejectedHereClass, ""},
 		{"mj-0006", "Subject", models.RejectedHereClass, ""},

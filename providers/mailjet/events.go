@@ -10,8 +10,12 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// events are Mailjet's. It reports no acceptance. bounce and blocked are refined by their errors.
+// queued says that Mailjet has a message. It is not in webhooks, only in the log.
+const queued = "queued"
+
+// events are Mailjet's. bounce and blocked are refined by their errors.
 var events = kind.Events{
+	kind.On(queued, "", "", models.Processed),
 	kind.On("sent", "sent", "Sent", models.Delivered),
 	kind.On("bounce", "bounce", "Bounce", models.Bounced, models.Blocked, models.Deferred),
 	kind.On("blocked", "blocked", "Blocked", models.Dropped),

@@ -161,7 +161,8 @@ func address(w *kind.Writer, a models.Address) {
 var rules = []kind.Rule{
 	{Code: "mj-0001", Class: models.AccountClass},
 	{Code: "mj-0013", Words: regexp.MustCompile(`^(To|Cc|Bcc)\b`), Class: models.Split},
-	{Code: "mj-0013", Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Code: "mj-0013", Words: regexp.MustCompile(`^(From|ReplyTo)\b`), Class: models.RejectedRequest,
+		Reason: models.InvalidRequest},
 	{Code: "mj-0011", Class: models.RejectedHereClass, Reason: models.TooLarge},
 	{Code: "mj-0015", Class: models.AccountClass},
 	{Code: "send-0003", Class: models.RejectedRequest, Reason: models.InvalidRequest},
@@ -193,9 +194,11 @@ type result struct {
 	To     []struct{ MessageID parse.Str }
 }
 
+// prefix begins an answer with results.
+const prefix = `{"Messages"`
+
 // classify returns what an answer means for the recipients of the call. A list of results says it of each mail, unless
-// the status is that of a failure of the server. A list that cannot be read, or broke off, may have had
-// acceptances.
+// the status is that of a failure of the server. A list that broke off may have had acceptances.
 func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []models.Part {
 	var in struct {
 		fault
@@ -204,9 +207,13 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	parse.Into(x.Body, &in)
 	a := p.Answer(c, x, in.words(), now)
 	a.Code = string(in.Code)
-	broken := x.Cut && x.Status == http.StatusBadRequest && strings.HasPrefix(string(x.Body)+"{", "{")
-	listed := len(in.Messages) > 0 || strings.HasPrefix(string(x.Body), `{"Messages"`)
-	if a.OK() || broken || listed && x.Status >= 400 && x.Status < 500 {
+	begun := strings.Join(strings.Fields(string(x.Body)), "")
+	broken := x.Cut && x.Status < 500 && strings.HasPrefix(prefix, begun)
+	listed := len(in.Messages) > 0 || strings.HasPrefix(begun, prefix)
+	switch {
+	case broken, listed && x.Status >= 500:
+		return a.Whole(models.Unknown, "")
+	case a.OK(), listed:
 		return p.results(a, in.Messages)
 	}
 	return a.By(rules)

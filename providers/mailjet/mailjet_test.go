@@ -82,19 +82,40 @@ func TestMessageID(t *testing.T) {
 	require.Equal(t, "70650219165027411", parts[0].MessageID)
 }
 
-// TestBrokenOff: a 400 that broke off may have had acceptances, and that of a proxy has none.
+// TestBrokenOff: an answer that broke off may have had acceptances, and that of a proxy has none.
 func TestBrokenOff(t *testing.T) {
 	p, c := adapter(t, ""), providertest.SampleCall(2)
 	for body, want := range map[string]models.Class{
-		"":                              models.Unknown,
-		"{":                             models.Unknown,
-		`{"Mess`:                        models.Unknown,
-		`{"Messages":[{"Status":"succe`: models.Unknown,
-		"<html>":                        models.RejectedHereClass,
+		"":                                models.Unknown,
+		"{":                               models.Unknown,
+		`{"Mess`:                          models.Unknown,
+		`{"Messages":[{"Status":"succe`:   models.Unknown,
+		`{ "Messages": [{"Status":"succe`: models.Unknown,
 	} {
-		parts := p.classify(c, transport.Answer{Status: 400, Body: []byte(body), Cut: true}, time.Now())
-		require.Len(t, parts, 1)
-		require.Equal(t, want, parts[0].Class, body)
+		for _, status := range []int{200, 400, 401, 403, 429} {
+			parts := p.classify(c, transport.Answer{Status: status, Body: []byte(body), Cut: true}, time.Now())
+			require.Len(t, parts, 1)
+			require.Equal(t, want, parts[0].Class, "%d %s", status, body)
+		}
+	}
+	parts := p.classify(c, transport.Answer{Status: 400, Body: []byte("<html>"), Cut: true}, time.Now())
+	require.Equal(t, models.RejectedHereClass, parts[0].Class)
+}
+
+// TestListed: the results of mails count with every status 2xx and 4xx. Those that cannot be read, or that come with a
+// failure of the server, may have been acceptances.
+func TestListed(t *testing.T) {
+	p, c := adapter(t, ""), providertest.SampleCall(2)
+	parts := p.classify(c, transport.Answer{Status: 503, Body: []byte(acceptance(2))}, time.Now())
+	require.Equal(t, models.Unknown, parts[0].Class)
+	for _, status := range []int{200, 400, 401, 403, 429} {
+		body := `{"Messages":[` + success(0) + `,{"Status":"error","Errors":[{"ErrorCode":"mj-0001"}]}]}`
+		parts := p.classify(c, transport.Answer{Status: status, Body: []byte(body)}, time.Now())
+		require.Len(t, parts, 2, status)
+		require.Equal(t, models.Accepted, parts[0].Class, status)
+		require.Equal(t, models.AccountClass, parts[1].Class, status)
+		parts = p.classify(c, transport.Answer{Status: status, Body: []byte(`{ "Messages": [{]}`)}, time.Now())
+		require.Equal(t, models.Unknown, parts[0].Class, status)
 	}
 }
 
@@ -205,7 +226,7 @@ func TestLookUp(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
-	require.Equal(t, []string{"delivered ", "opened ", "clicked ", "bounced mailbox_invalid"}, got)
+	require.Equal(t, []string{"processed ", "delivered ", "opened ", "clicked ", "bounced mailbox_invalid"}, got)
 	require.Equal(t, []string{
 		"/v3/REST/message?FromTS=1795262399&Limit=1000&Offset=0&ShowContactAlt=true&ShowCustomID=true&ToTS=1795266001",
 		"/v3/REST/messagehistory/70650219165027411",
@@ -223,6 +244,38 @@ func TestLookUp(t *testing.T) {
 	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return enough }), enough)
 	f.total = 200_000
 	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return nil }), models.ErrPartialLogs)
+}
+
+// TestNoHistory: a message in the log was accepted, also if nothing happened to it yet.
+func TestNoHistory(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	p := adapter(t, server.URL)
+	defer p.Close()
+	m := sent{ID: "7", CustomID: mailLog + ".3", ContactAlt: "ann@rcpt.test", At: "2026-11-21T12:00:00Z"}
+	var got []models.ParsedEvent
+	require.NoError(t, p.readMessage(t.Context(), &m, func(body []byte) error {
+		got = p.Parse(body).Events
+		return nil
+	}))
+	require.Len(t, got, 1)
+	require.Equal(t, models.Processed, got[0].Event.Kind)
+	require.Equal(t, int64(1795262400), got[0].Event.At.Unix())
+}
+
+// TestSoftBounce: a soft bounce in the history says nothing of the mailbox, also if the message had a hard one later.
+func TestSoftBounce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"Data":[{"EventType":"softbounced","EventAt":1795262403,"State":"mailbox inactive"}]}`))
+	}))
+	defer server.Close()
+	p := adapter(t, server.URL)
+	defer p.Close()
+	m := sent{ID: "7", CustomID: mailLog + ".3", ContactAlt: "ann@rcpt.test", Permanent: "true"}
+	require.NoError(t, p.readMessage(t.Context(), &m, func(body []byte) error {
+		require.Equal(t, models.BounceUnknown, p.Parse(body).Events[1].Event.Reason)
+		return nil
+	}))
 }
 
 // TestInspect asks a server that answers as Mailjet does.

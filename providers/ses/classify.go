@@ -24,6 +24,9 @@ var (
 	aboutLayout = regexp.MustCompile(`(?i)template`)
 )
 
+// badRequest is the code of most mistakes in a request.
+const badRequest = "BadRequestException"
+
 // rules are the meanings of errors, by the code of the header X-Amzn-ErrorType. An address that is not verified may be
 // that of a recipient, if the account is in the sandbox. A refused file is a limit of Amazon SES.
 var rules = []kind.Rule{
@@ -36,14 +39,14 @@ var rules = []kind.Rule{
 	{Status: http.StatusTooManyRequests, Words: dailyQuota, Class: models.AccountClass},
 	{Status: http.StatusBadRequest, Code: "ThrottlingException", Class: models.Throttled},
 	{Status: http.StatusBadRequest, Code: "LimitExceededException", Class: models.Throttled},
-	{Status: http.StatusBadRequest, Code: "BadRequestException", Words: aboutSender, Class: models.RejectedRequest,
+	{Status: http.StatusBadRequest, Code: badRequest, Words: aboutSender, Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
-	{Status: http.StatusBadRequest, Code: "BadRequestException", Words: aboutAddress, Class: models.Split},
+	{Status: http.StatusBadRequest, Code: badRequest, Words: aboutAddress, Class: models.Split},
 	{Status: http.StatusBadRequest, Words: aboutFile, Class: models.RejectedHereClass},
 	{Status: http.StatusBadRequest, Words: aboutLayout, Class: models.RejectedHereClass},
 	{Status: http.StatusBadRequest, Words: aboutVirus, Class: models.RejectedRequest, Reason: models.Virus},
 	{Status: http.StatusBadRequest, Code: "MessageRejected", Class: models.RejectedRequest, Reason: models.InvalidRequest},
-	{Status: http.StatusBadRequest, Code: "BadRequestException", Class: models.RejectedRequest,
+	{Status: http.StatusBadRequest, Code: badRequest, Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
 }
 
@@ -96,10 +99,12 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	}
 	code, _, _ := strings.Cut(cmp.Or(x.Header.Get("X-Amzn-Errortype"), string(in.Type)), ":")
 	a.Code = code[strings.LastIndexByte(code, '#')+1:]
-	if parts := a.By(rules); parts[0].Class != models.Split {
-		return parts
+	parts := a.By(rules)
+	if parts[0].Class == models.RejectedRequest && a.Code == badRequest && len(a.Mails()) > 1 &&
+		!aboutSender.MatchString(a.Said) {
+		return a.Whole(models.Split, models.InvalidRequest) // one of the mails may be the reason
 	}
-	return a.BadAddress()
+	return parts
 }
 
 // results reads the results of a bulk call, in the order of its mails. If their number is not that of the mails, it is

@@ -488,7 +488,8 @@ func answers() []providertest.Answer {
 		models.RejectedRequest,
 		models.InvalidRequest,
 	)
-	refuse(400, "BadRequestException", "1 validation error detected", models.RejectedRequest, models.InvalidRequest)
+	a = refuse(400, "BadRequestException", "1 validation error detected", models.Split, "")
+	a.One = models.RejectedRequest
 	refuse(400, "BadRequestException", "Template contains unsupported operations.", models.RejectedHereClass, "")
 	refuse(400, "BadRequestException", "Illegal attachment file extension", models.RejectedHereClass, "")
 	refuse(

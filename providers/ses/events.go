@@ -3,6 +3,7 @@ package ses
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -36,7 +37,7 @@ var delays = map[parse.Str]models.Reason{
 	"BYOIPHostNameLookupUnavailable": models.DNSOrConnect,
 }
 
-// A report is an event of Amazon SES.
+// A report is an event of Amazon SES. What happened is in a member whose name is that of the event.
 type report struct {
 	Event        parse.Str `json:"eventType"`
 	Notification parse.Str `json:"notificationType"` // of an identity, which has no tags
@@ -46,23 +47,16 @@ type report struct {
 		Destination []parse.Str            `json:"destination"`
 		Tags        map[string][]parse.Str `json:"tags"`
 	} `json:"mail"`
-	Bounce       what `json:"bounce"`
-	Complaint    what `json:"complaint"`
-	Delivery     what `json:"delivery"`
-	Delay        what `json:"deliveryDelay"`
-	Reject       what `json:"reject"`
-	Failure      what `json:"failure"`
-	Open         what `json:"open"`
-	Click        what `json:"click"`
-	Subscription what `json:"subscription"`
 }
 
 // What happened. Each kind of event has some of the members.
 type what struct {
 	Timestamp parse.Str
 	Feedback  parse.Str `json:"feedbackId"`
-	Recipients,
-	BouncedRecipients, ComplainedRecipients, DelayedRecipients []recipient
+
+	Recipients                                             []parse.Str // of a delivery
+	BouncedRecipients, ComplainedRecipients                []recipient
+	DelayedRecipients                                      []recipient
 	BounceType, BounceSubType, ComplaintSubType, DelayType parse.Str
 	ComplaintFeedbackType                                  parse.Str
 	SMTPResponse                                           parse.Str
@@ -71,21 +65,11 @@ type what struct {
 	New                                                    struct{ UnsubscribeAll bool } `json:"newTopicPreferences"`
 }
 
-// A recipient is one of an event: an object, or only the address.
+// A recipient is one of an event.
 type recipient struct {
-	Email, Status, Diagnostic parse.Str
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *recipient) UnmarshalJSON(raw []byte) error {
-	var in struct{ EmailAddress, Status, DiagnosticCode parse.Str }
-	if raw[0] == '"' {
-		parse.Into(raw, &in.EmailAddress)
-	} else {
-		parse.Into(raw, &in)
-	}
-	*r = recipient{in.EmailAddress, in.Status, in.DiagnosticCode}
-	return nil
+	Email      parse.Str `json:"emailAddress"`
+	Status     parse.Str
+	Diagnostic parse.Str `json:"diagnosticCode"`
 }
 
 // Parse implements models.Adapter. An event about several recipients is one for each. An event of one mail to several
@@ -93,32 +77,31 @@ func (r *recipient) UnmarshalJSON(raw []byte) error {
 func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	var post sns.Post // with an event of Amazon SES, as JSON in a text
 	var in report
+	var parts map[string]json.RawMessage
+	var of what
 	parse.Into(body, &post)
-	if json.Unmarshal([]byte(post.Message), &in) != nil && in.Event+in.Notification == "" {
+	parse.Into([]byte(post.Message), &in)
+	parse.Into([]byte(post.Message), &parts)
+	name := string(cmp.Or(in.Event, in.Notification))
+	if name == "" {
 		out.Skipped = []string{"event 1: " + parse.Word(parse.Str(post.Type)) + ": not an event of Amazon SES"}
 		return out
 	}
-	name := cmp.Or(in.Event, in.Notification)
-	of, to := in.happened(events.Kind(string(name)))
-	if len(to) == 0 {
-		to = []recipient{{}}
-		if len(in.Mail.Destination) == 1 {
-			to[0].Email = in.Mail.Destination[0]
-		}
-	}
+	parse.Into(parts[member(name)], &of)
+	to := of.recipients(events.Kind(name), in.Mail.Destination)
 	several := len(to) > 1 || len(in.Mail.Destination) > 1
 	for _, one := range to {
 		r := kind.Report{
-			Name:      parse.Str(strings.ReplaceAll(string(name), " ", "")),
+			Name:      parse.Str(strings.ReplaceAll(name, " ", "")),
 			Ours:      kind.Ours{Log: first(in.Mail.Tags[kind.LogKey]), Attempt: first(in.Mail.Tags[kind.AttemptKey])},
 			MessageID: string(in.Mail.ID),
 			Address:   string(one.Email),
-			Same:      []string{string(name), string(in.Mail.ID), string(of.Feedback), string(of.Timestamp), string(of.Link)},
+			Same:      []string{name, string(in.Mail.ID), string(of.Feedback), string(of.Timestamp), string(of.Link)},
 		}
 		if len(in.Mail.Tags) == 0 {
 			r.Lost = "not a mail of ours (it has no tags)"
 		}
-		r.Kind = events.Kind(string(name))
+		r.Kind = events.Kind(name)
 		r.At, _ = parse.Time(cmp.Or(of.Timestamp, in.Mail.Timestamp))
 		if of.explain(&r.Event, one, several); several && one.Email == "" {
 			r.Kind = ""
@@ -128,34 +111,37 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 	return out
 }
 
-// happened returns what happened, and to whom.
-func (in *report) happened(kind models.EventKind) (of *what, to []recipient) {
-	var all []recipient
-	for _, address := range in.Mail.Destination {
-		all = append(all, recipient{Email: address})
+// member returns the name of the member that says what happened.
+func member(event string) string {
+	switch event {
+	case "DeliveryDelay":
+		return "deliveryDelay"
+	case "Rendering Failure":
+		return "failure"
 	}
+	return strings.ToLower(event)
+}
+
+// recipients returns whom an event of a mail to all is about. An event of some kinds names them; if it does not, there
+// is one without an address, or with the only address of the mail.
+func (w *what) recipients(kind models.EventKind, all []parse.Str) []recipient {
+	list := slices.Concat(w.BouncedRecipients, w.ComplainedRecipients, w.DelayedRecipients)
+	addresses := w.Recipients
 	switch kind {
-	case models.Delivered:
-		return &in.Delivery, in.Delivery.Recipients
-	case models.Deferred:
-		return &in.Delay, in.Delay.DelayedRecipients
-	case models.Bounced:
-		return &in.Bounce, in.Bounce.BouncedRecipients
-	case models.Complained:
-		return &in.Complaint, in.Complaint.ComplainedRecipients
-	case models.Rejected:
-		if in.Failure.ErrorMessage != "" {
-			return &in.Failure, all
-		}
-		return &in.Reject, all
-	case models.Opened:
-		return &in.Open, all
-	case models.Clicked:
-		return &in.Click, all
-	case models.Unsubscribed:
-		return &in.Subscription, all
+	case models.Delivered, models.Deferred, models.Bounced, models.Complained:
+	default:
+		addresses = all
 	}
-	return &what{}, all
+	for _, address := range addresses {
+		list = append(list, recipient{Email: address})
+	}
+	switch {
+	case len(list) > 0:
+		return list
+	case len(all) == 1:
+		return []recipient{{Email: all[0]}}
+	}
+	return []recipient{{}}
 }
 
 // explain sets kind and reason of an event of a mail, which may be one to several. It is of no kind if it does not say

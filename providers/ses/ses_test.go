@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
@@ -290,6 +291,30 @@ func FuzzParse(f *testing.F) {
 	}
 	p := adapter(f, "")
 	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
+}
+
+// FuzzTemplate: whatever braces and backslashes a message and a value have, they arrive as they are.
+func FuzzTemplate(f *testing.F) {
+	f.Add("{{v}}{", "}}")
+	f.Add(`{{{v}}}{{}}\{{v}}{{ }`, `{{v0}}\`)
+	p := adapter(f, "")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		c := providertest.SampleCall(2)
+		c.Content = &models.Content{From: c.Content.From, Subject: "s", Text: message.Body(text) + "."}
+		for i := range c.Recipients {
+			c.Recipients[i].Vars = map[string]string{"v": message.Body(value)}
+		}
+		in, refused := p.compose(c)
+		if len(refused) > 0 {
+			return // it has another placeholder
+		}
+		values := map[string]string{}
+		to := in.many.BulkEmailEntries[0].ReplacementEmailContent.ReplacementTemplate.ReplacementTemplateData
+		require.NoError(t, json.Unmarshal([]byte(*to), &values))
+		got, err := render(*in.many.DefaultContent.Template.TemplateContent.Text, values)
+		require.NoError(t, err)
+		require.Equal(t, models.Rewrite(c.Content.Text, func(string) string { return c.Recipients[0].Vars["v"] }), got)
+	})
 }
 
 func FuzzVerify(f *testing.F) {

@@ -3,6 +3,7 @@ package sparkpost
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -104,6 +105,7 @@ func (p *Adapter) Unlist(ctx context.Context, list, address string) error {
 const (
 	lookupWindow = 10 * 24 * time.Hour // for which events are kept
 	maxURI       = 3500                // 4,096 are documented
+	maxPages     = 1000                // that a look-up reads
 )
 
 // LookUp implements models.EventLookup. It searches by the time of events, and by the chunks that are wanted, unless
@@ -126,27 +128,27 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 	if all := strings.Join(chunks, ","); all != "" && len(all) < maxURI {
 		form.Set("campaigns", all)
 	}
-	for next := api + "events/message?" + form.Encode(); next != ""; {
+	next := api + "events/message?" + form.Encode()
+	for range maxPages {
 		items, after, err := p.page(ctx, next)
 		if err != nil {
 			return err
 		}
-		var out []any
-		for _, raw := range items {
-			out = append(out, map[string]any{"msys": map[string]any{"message_event": raw}})
-		}
-		if next = after; len(out) == 0 {
+		if next = after; len(items) == 0 {
 			return nil
 		}
-		body, err := kind.JSON(out)
-		if err != nil {
-			return err
+		body := kind.Writer{}
+		body.Begin('[')
+		for _, raw := range items {
+			body.Begin('{').Key("msys").Begin('{').Key("message_event")
+			body = append(body, raw...)
+			body.End('}').End('}')
 		}
-		if err := post(body); err != nil {
+		if err := post(*body.End(']')); err != nil || next == "" {
 			return err
 		}
 	}
-	return nil
+	return fmt.Errorf("look up events: %w: more than %d pages", models.ErrPartialLogs, maxPages)
 }
 
 // Inspect implements inspect.Inspector. It lists the sending domains and the webhooks.

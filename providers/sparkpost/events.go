@@ -36,30 +36,27 @@ var events = kind.Events{
 	kind.On("amp_click", "", "", models.Clicked),
 }
 
-// classes maps the classes of bounces ("Bounce Classification Codes"). Those without a kind are answers that do not
-// concern a log. For those without a reason the server's reply decides.
-var classes = map[parse.Str]models.Event{
-	"1":   {Kind: models.Bounced},
-	"10":  {Kind: models.Bounced, Reason: models.MailboxInvalid},
-	"20":  {Kind: models.Bounced},
-	"21":  {Kind: models.Bounced, Reason: models.DNSOrConnect},
-	"22":  {Kind: models.Bounced, Reason: models.MailboxFull},
-	"23":  {Kind: models.Bounced, Reason: models.TooLarge},
-	"24":  {Kind: models.Bounced, Reason: models.DeliveryTimeout},
-	"25":  {Kind: models.Dropped, Reason: models.ProviderDropped},
-	"30":  {Kind: models.Bounced, Reason: models.MailboxInvalid},
-	"40":  {Kind: models.Bounced},
-	"50":  {Kind: models.Blocked, Reason: models.PolicyReputation},
-	"51":  {Kind: models.Blocked, Reason: models.PolicyReputation},
-	"52":  {Kind: models.Blocked, Reason: models.PolicyContent},
-	"53":  {Kind: models.Blocked, Reason: models.PolicyContent},
-	"54":  {Kind: models.Blocked, Reason: models.PolicyReputation},
-	"60":  {},
-	"70":  {Kind: models.Bounced},
-	"80":  {},
-	"90":  {Kind: models.Unsubscribed},
-	"100": {},
+// classes maps the classes of bounces ("Bounce Classification Codes") to their reasons. For the others the server's
+// reply decides.
+var classes = map[parse.Str]models.Reason{
+	"10": models.MailboxInvalid,
+	"21": models.DNSOrConnect,
+	"22": models.MailboxFull,
+	"23": models.TooLarge,
+	"24": models.DeliveryTimeout,
+	"30": models.MailboxInvalid,
+	"50": models.PolicyReputation,
+	"51": models.PolicyReputation,
+	"52": models.PolicyContent,
+	"53": models.PolicyContent,
+	"54": models.PolicyReputation,
 }
+
+// adminFailure is the class of mail that the settings of the account refused.
+const adminFailure = "25"
+
+// others are the kinds of bounces that are none, by their class. Answers do not concern a log.
+var others = map[parse.Str]models.EventKind{"60": "", "80": "", "90": models.Unsubscribed, "100": ""}
 
 // An event is one of a webhook, or of the log.
 type event struct {
@@ -128,30 +125,26 @@ func (in *event) explain(ev *models.Event) {
 	reply := parse.NewReply(string(in.Code), "", text)
 	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(text)
 	ev.BounceClass = parse.Text(string(in.Class))
-	known, ok := classes[in.Class]
-	switch {
-	case ev.Kind == models.Bounced && ok:
-		ev.Kind, ev.Reason = known.Kind, known.Reason
-	case ev.Kind == models.Deferred && known.Kind.Failure():
-		ev.Reason = known.Reason
+	known := classes[in.Class]
+	if known == models.MailboxInvalid && (reply.Code/100 == 4 || strings.HasPrefix(reply.Enhanced, "4.")) {
+		known = ""
 	}
-	said := reply.Reason()
-	if ev.Kind == models.Deferred || reply.Code >= 400 && reply.Code < 500 || ev.Kind == models.Dropped {
-		if ev.Reason == models.MailboxInvalid {
-			ev.Reason = ""
-		}
-		if said == models.MailboxInvalid {
-			said = ""
-		}
-	}
-	switch {
-	case (ev.Kind == models.Dropped || ev.Kind == models.Bounced) && strings.Contains(text, "suppressed due to customer"):
-		ev.Kind, ev.Reason = models.Dropped, models.SuppressedBounce
-	case ev.Kind == models.Dropped, ev.Kind == models.Rejected:
-		ev.Reason = models.ProviderDropped
-	case ev.Kind.Failure():
-		ev.Reason = cmp.Or(ev.Reason, said, models.BounceUnknown)
+	reason := cmp.Or(known, reply.Reason())
+	switch kind, other := others[in.Class]; {
+	case ev.Kind == models.Deferred && reason == models.MailboxInvalid:
 	case ev.Kind == models.Deferred:
-		ev.Reason = cmp.Or(ev.Reason, said)
+		ev.Reason = reason
+	case ev.Kind == models.Bounced && other:
+		ev.Kind = kind
+	case ev.Kind == models.Rejected:
+		ev.Reason = models.ProviderDropped
+	case strings.Contains(text, "suppressed due to customer"):
+		ev.Kind, ev.Reason = models.Dropped, models.SuppressedBounce
+	case ev.Kind == models.Dropped, in.Class == adminFailure:
+		ev.Kind, ev.Reason = models.Dropped, models.ProviderDropped
+	case known == models.PolicyReputation, known == models.PolicyContent:
+		ev.Kind, ev.Reason = models.Blocked, known
+	default:
+		ev.Reason = cmp.Or(reason, models.BounceUnknown)
 	}
 }

@@ -2,8 +2,8 @@
 //
 // A call is one transmission, whose template the values of each recipient fill in. An answer says how many recipients
 // were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. No
-// idempotency key is sent, because such keys are new here, and nobody has reported on them. The campaign of a transmission
-// is its chunk, so that its events can be looked up.
+// idempotency key is sent, because such keys are new here, and nobody has reported on them. The campaign of a
+// transmission is its chunk, so that its events can be looked up.
 package sparkpost
 
 import (
@@ -73,7 +73,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 }
 
 // aboutTo matches errors about the address of a recipient, which is not named.
-var aboutTo = regexp.MustCompile(`(?i)valid recipient|address`)
+var aboutTo = regexp.MustCompile(`(?i)valid recipient|^address\.email|^invalid (email )?address`)
 
 // statusLimit is the status when the account has reached a limit of sending.
 const statusLimit = 420

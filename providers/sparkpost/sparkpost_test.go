@@ -245,6 +245,36 @@ func TestLookUp(t *testing.T) {
 	require.Len(t, f.asked, 5)
 }
 
+// TestEndlessPages: a log whose pages lead to themselves is not read for ever.
+func TestEndlessPages(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		_, _ = fmt.Fprintf(w, `{"results":[{}],"links":{"next":"/api/v1/events/message?cursor=%d"}}`, asked)
+	}))
+	defer server.Close()
+	p := adapter(t, server.URL)
+	defer p.Close()
+	q := models.LookupQuery{From: time.Now().Add(-time.Hour), To: time.Now()}
+	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return nil }), models.ErrPartialLogs)
+	require.Equal(t, maxPages, asked)
+}
+
+// TestNotInvalid: neither a temporary reply nor an error about another part of a recipient says that the mailbox is
+// invalid.
+func TestNotInvalid(t *testing.T) {
+	p, c := adapter(t, ""), providertest.SampleCall(1)
+	for _, text := range []string{
+		"address.name is too long", "address.header_to is no valid address", "Sender address refused",
+	} {
+		parts := p.classify(c, transport.Answer{Status: 200, Body: []byte(counted(0, 1, text))}, time.Now())
+		require.Equal(t, models.RejectedHereClass, parts[0].Class, text)
+	}
+	out := p.Parse([]byte(`[{"msys":{"message_event":{"type":"bounce","bounce_class":"10","reason":"4.2.1 later",` +
+		`"rcpt_meta":{"sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":"3"}}}}]`))
+	require.NotEqual(t, models.MailboxInvalid, out.Events[0].Event.Reason)
+}
+
 // TestUnlist removes only the entries of the list.
 func TestUnlist(t *testing.T) {
 	var asked []string

@@ -36,14 +36,14 @@ func (b *Bounce) Explain(ev *models.Event, known, otherwise models.Reason) {
 	reply := parse.NewReply("", string(b.Status), text)
 	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(cmp.Or(text, string(b.Text)))
 	ev.BounceClass = parse.Text(strings.TrimSpace(string(b.Type + " " + b.SubType)))
-	said := reply.Reason()
-	switch permanent := b.Type == "Permanent"; {
-	case said == "" && permanent:
-		said = models.MailboxInvalid
-	case said == models.MailboxInvalid && !permanent:
-		said = ""
+	permanent, reason := b.Type == "Permanent", cmp.Or(known, bounceReasons[b.SubType], reply.Reason())
+	switch {
+	case reason == "" && permanent:
+		reason = models.MailboxInvalid
+	case reason == models.MailboxInvalid && !permanent:
+		reason = ""
 	}
-	ev.Reason = cmp.Or(known, bounceReasons[b.SubType], said, otherwise)
+	ev.Reason = cmp.Or(reason, otherwise)
 	switch ev.Reason {
 	case models.SuppressedBounce, models.SuppressedComplaint, models.SuppressedUnsubscribe:
 		ev.Kind = models.Dropped

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -74,6 +75,18 @@ func TestMeaning(t *testing.T) {
 		require.Equal(t, c.class, class, "%+v", c)
 		require.Equal(t, c.reason, reason, "%+v", c)
 		require.Equal(t, class == models.Throttled && !c.at.IsZero(), !a.Whole(class, reason)[0].RetryAt.IsZero(), "%+v", c)
+	}
+}
+
+// TestBounce: only a permanent bounce ends what is known of a mailbox, whatever its sub type.
+func TestBounce(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[parse.Str]models.Reason{
+		"Permanent": models.MailboxInvalid, "Transient": models.BounceUnknown, "Undetermined": models.BounceUnknown,
+	} {
+		ev := models.Event{Kind: models.Bounced}
+		(&Bounce{Type: kind, SubType: "NoEmail", Server: "smtp; 550 5.1.1 unknown"}).Explain(&ev, "", models.BounceUnknown)
+		require.Equal(t, want, ev.Reason, kind)
 	}
 }
 

@@ -33,16 +33,15 @@ const (
 	again = http.StatusServiceUnavailable
 )
 
-// The types of posts.
-const (
-	notification = "Notification"
-	confirmation = "SubscriptionConfirmation"
-)
+// confirmation is the type of a post that asks whether a subscription is wanted.
+const confirmation = "SubscriptionConfirmation"
 
-// signed are the members of a post that its signature covers, by its type. Those of other types are confirmation's.
+// signed are the members of a post that its signature covers, by its type. A post of any other type is refused: its
+// type could be the end of a text that Amazon has signed for another topic.
 var signed = map[string][]string{
-	notification: {"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"},
-	confirmation: {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
+	"Notification":            {"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"},
+	confirmation:              {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
+	"UnsubscribeConfirmation": {"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"},
 }
 
 // algorithms are those of the versions of signatures.
@@ -82,7 +81,8 @@ func (t *Verifier) Verify(ctx context.Context, w *models.Webhook) (v models.Veri
 			return v, kind.Refuse(final, "bad_signature", "header and body name another topic, message or type")
 		}
 	}
-	if algorithm == x509.UnknownSignatureAlgorithm || wrong != nil || !messageID.MatchString(post.MessageID) {
+	if algorithm == x509.UnknownSignatureAlgorithm || wrong != nil || signed[post.Type] == nil ||
+		!messageID.MatchString(post.MessageID) {
 		return v, kind.Refuse(final, "bad_signature", "the post is not signed, or in a way that is not known")
 	}
 	cert, err := t.certificate(ctx, post.SigningCertURL, w.At)
@@ -94,9 +94,8 @@ func (t *Verifier) Verify(ctx context.Context, w *models.Webhook) (v models.Veri
 	case cert.CheckSignature(algorithm, post.text(), signature) != nil:
 		return v, kind.Refuse(final, "bad_signature", "the signature does not fit")
 	}
-	at, ok := parse.Time(parse.Str(post.Timestamp))
-	var stale *models.WebhookError
-	if err := parse.Fresh(strconv.FormatInt(at.Unix(), 10), w.At); !ok || errors.As(err, &stale) {
+	at, _ := parse.Time(parse.Str(post.Timestamp)) // the zero time is too old
+	if parse.Fresh(strconv.FormatInt(at.Unix(), 10), w.At) != nil {
 		return v, kind.Refuse(again, "stale", "the post is too old, or the clock of this machine is wrong")
 	}
 	if post.Type == confirmation {
@@ -112,12 +111,8 @@ func (t *Verifier) Verify(ctx context.Context, w *models.Webhook) (v models.Veri
 func (e *Post) text() []byte {
 	values := map[string]string{"Message": e.Message, "MessageId": e.MessageID, "SubscribeURL": e.SubscribeURL,
 		"Timestamp": e.Timestamp, "Token": e.Token, "TopicArn": e.TopicArn, "Type": e.Type}
-	names, ok := signed[e.Type]
-	if !ok {
-		names = signed[confirmation]
-	}
 	var b []byte
-	for _, name := range names {
+	for _, name := range signed[e.Type] {
 		value := values[name]
 		if name == "Subject" {
 			if e.Subject == nil {
@@ -139,7 +134,8 @@ const (
 )
 
 var (
-	amazonHost = regexp.MustCompile(`^sns\.[a-z0-9-]{3,}\.amazonaws\.com(\.cn)?$`)
+	// amazonHost has the name of a region: sns.s3-eu-west-1 would be the bucket of a stranger.
+	amazonHost = regexp.MustCompile(`^sns\.[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}\.amazonaws\.com(\.cn)?$`)
 	messageID  = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`) // on one line: its end is signed as a line break
 	certPath   = regexp.MustCompile(`^/SimpleNotificationService-[0-9a-f]+\.pem$`)
 

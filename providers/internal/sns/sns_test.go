@@ -159,6 +159,15 @@ func TestVersions(t *testing.T) {
 	require.Equal(t, []string{pemURL}, n.asked)
 	refused(t, v, n.sign(t, "3", map[string]string{}), 403, "version 3")
 	refused(t, v, n.sign(t, "2", map[string]string{"MessageId": "1\nTimestamp"}), 403, "an id of two lines")
+	refused(t, v, n.sign(t, "2", map[string]string{"Type": "Another"}), 403, "another type")
+}
+
+// TestForeignTopic: the text that is signed has no quotes. So the message of a stranger's topic could hold our topic,
+// and the rest of his post could be its type. That type is refused, although Amazon has signed the text.
+func TestForeignTopic(t *testing.T) {
+	n, v := newNotary(t)
+	const rest = "n\nMessageId\n1-2\nTimestamp\n2026-11-21T12:00:00.000Z\nTopicArn\ntheirs\nType\nNotification"
+	refused(t, v, n.sign(t, "2", map[string]string{"SubscribeURL": "", "Token": "", "Type": rest}), 403, "")
 }
 
 // TestCertificateURL: a certificate is read only from Amazon, by HTTPS, at the path that they have there.
@@ -173,6 +182,7 @@ func TestCertificateURL(t *testing.T) {
 		"https://sns.eu-central-1.amazonaws.com:8443/SimpleNotificationService-0a.pem",
 		"https://u:p@sns.eu-central-1.amazonaws.com/SimpleNotificationService-0a.pem",
 		"https://sns.evil.eu-central-1.amazonaws.com/SimpleNotificationService-0a.pem",
+		"https://sns.s3-eu-west-1.amazonaws.com/SimpleNotificationService-0a.pem",
 		"https://s3.amazonaws.com/evil/SimpleNotificationService-0a.pem",
 		"https://sns.eu-central-1.amazonaws.com/evil/SimpleNotificationService-0a.pem",
 		"https://sns.eu-central-1.amazonaws.com/SimpleNotificationService-0a.pem?x=.pem",

@@ -4,6 +4,7 @@ package mailjet
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,7 +18,6 @@ import (
 const (
 	maxPage  = 1000
 	customID = "CustomID"
-	payload  = "Payload"
 )
 
 func fail(status int, code, text string) provider.Answer {
@@ -65,13 +65,12 @@ const seen = `,"ip":"198.51.100.7","geo":"DE","agent":"Mozilla/5.0 (simulator)"`
 // unsubscribed from such mail.
 var wording = provider.Wording{
 	Hook: `{"event":"<event>","time":<unix>,"MessageID":<number>,"Message_GUID":"u-<id>","email":<address>,` +
-		`"mj_campaign_id":0,"mj_contact_id":1,"customcampaign":"","CustomID":<custom>,"Payload":<payload><fields>}`,
+		`"mj_campaign_id":0,"mj_contact_id":1,"customcampaign":"","CustomID":<custom>,"Payload":""<fields>}`,
 	Holes: provider.Holes{Copy: map[string]provider.Hole{
 		"number": func(dst []byte, v *provider.View) []byte {
 			return strconv.AppendUint(dst, number(v.ID, v.Copy.Index), 10)
 		},
-		"custom":  func(dst []byte, v *provider.View) []byte { return provider.Quote(dst, own(v, customID)) },
-		"payload": func(dst []byte, v *provider.View) []byte { return provider.Quote(dst, own(v, payload)) },
+		"custom": func(dst []byte, v *provider.View) []byte { return provider.Quote(dst, own(v)) },
 	}},
 	Retry:  5 * time.Minute,
 	Expire: []time.Duration{time.Hour, 12 * time.Hour},
@@ -105,12 +104,10 @@ func number(batch string, n uint32) uint64 {
 	return first + uint64(n)
 }
 
-// own returns a value of the metadata of a copy.
-func own(v *provider.View, key string) string {
-	for name, value := range v.Batch.Metadata(v.Copy) {
-		if name == key {
-			return value
-		}
+// own returns the custom ID of a copy, which is all of its metadata.
+func own(v *provider.View) string {
+	for _, value := range v.Batch.Metadata(v.Copy) {
+		return value
 	}
 	return ""
 }
@@ -144,30 +141,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		Only200:  true,
 		Gaps:     func(*provider.Stage) []time.Duration { return []time.Duration{30 * time.Second} },
 		For:      24 * time.Hour,
-		Sign: func(p provider.Post) ([]byte, http.Header, error) {
-			header, key := http.Header{"User-Agent": {"Mailjet"}}, a.SigningKey
-			if p.Forged {
-				key += "x"
-			}
-			if key != "" {
-				header.Set("Authorization", provider.Basic(key))
-			}
-			return p.Body, header, nil
-		},
+		Sign:     func(p provider.Post) ([]byte, http.Header, error) { return p.Secret("Mailjet", a.SigningKey) },
 	}
 	return g.Provider, nil
-}
-
-// timestamp reads a Unix time or an RFC 3339 one. An empty text is another time.
-func timestamp(text string, otherwise time.Time) (time.Time, bool) {
-	if text == "" {
-		return otherwise, true
-	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return time.Unix(n, 0), true
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	return t, err == nil
 }
 
 // data returns an answer with a page of a list.
@@ -180,26 +156,26 @@ func (g Mailjet) messages(r *http.Request) provider.Answer {
 	q := r.URL.Query()
 	limit, err1 := strconv.Atoi(cmp.Or(q.Get("Limit"), "10"))
 	offset, err2 := strconv.Atoi(cmp.Or(q.Get("Offset"), "0"))
-	from, ok1 := timestamp(q.Get("FromTS"), time.Time{})
-	to, ok2 := timestamp(q.Get("ToTS"), time.Now().Add(time.Hour))
-	if err1 != nil || err2 != nil || !ok1 || !ok2 || limit < 0 || limit > maxPage || offset < 0 {
+	from, err3 := strconv.ParseInt(cmp.Or(q.Get("FromTS"), "0"), 10, 64)
+	to, err4 := strconv.ParseInt(cmp.Or(q.Get("ToTS"), strconv.Itoa(math.MaxInt)), 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || limit < 0 || limit > maxPage || offset < 0 {
 		return fail(400, "", "Invalid filter.")
 	}
 	list := []map[string]any{}
 	for _, l := range g.Logged(time.Now(), func(b *message.Batch) bool {
-		return !b.Accepted().Before(from) && !b.Accepted().After(to)
+		return b.Accepted().Unix() >= from && b.Accepted().Unix() <= to
 	}) {
 		for i := range l.Copies {
 			v := l.View(&l.Copies[i])
 			m := map[string]any{"ID": number(v.ID, v.Copy.Index), "UUID": "u-" + v.ID,
 				"ArrivedAt": l.Accepted().UTC().Format(time.RFC3339),
 				"Status":    v.Status, "StatePermanent": v.Status == "hardbounced", "CustomID": "", "ContactAlt": ""}
-			for name, value := range map[string]string{customID: own(&v, customID), "ContactAlt": v.Copy.Address} {
+			for name, value := range map[string]string{customID: own(&v), "ContactAlt": v.Copy.Address} {
 				if q.Get("Show"+name) == "true" {
 					m[name] = value
 				}
 			}
-			if id := q.Get(customID); id == "" || id == own(&v, customID) {
+			if id := q.Get(customID); id == "" || id == own(&v) {
 				list = append(list, m)
 			}
 		}

@@ -50,8 +50,6 @@ type letter struct {
 	Clicks   string         `json:"TrackClicks"`
 	Headers  jsontext.Pairs `json:"Headers"`
 	CustomID string         `json:"CustomID"`
-	Payload  string         `json:"EventPayload"`
-	Campaign string         `json:"CustomCampaign"`
 	Files    []file         `json:"Attachments"`
 	Inline   []file         `json:"InlinedAttachments"`
 }
@@ -104,6 +102,9 @@ func (g Mailjet) parse(_ *http.Request, body string) (*provider.Call, *provider.
 	return l.Call(g.Provider)
 }
 
+// roles are the properties of recipients by the names of their roles.
+var roles = map[string]string{"to": "To", "cc": "Cc", "bcc": "Bcc"}
+
 // answer returns the results of the messages, of which those without a flaw have ids. The status is 400 if one of them
 // is refused.
 func (g Mailjet) answer(list []letter, found []provider.Flaw, ids []string) provider.Answer {
@@ -111,10 +112,10 @@ func (g Mailjet) answer(list []letter, found []provider.Flaw, ids []string) prov
 	for i, f := range found {
 		if f.Kind != 0 {
 			flaw := flaws[f.Kind]
-			status = 400
+			status, f.Field = 400, roles[f.Field]
 			results = append(results, map[string]any{"Status": "error", "Errors": []any{map[string]any{
 				"ErrorIdentifier": "f480a5a2-0334-4e08-b2b7-f372ce5669e0", "ErrorCode": flaw[0], "StatusCode": 400,
-				"ErrorMessage": f.Fill(flaw[1]), "ErrorRelatedTo": []string{capital(f.Fill(flaw[2]))}}}})
+				"ErrorMessage": f.Fill(flaw[1]), "ErrorRelatedTo": []string{f.Fill(flaw[2])}}}})
 			continue
 		}
 		result, n := map[string]any{"Status": "success", "CustomID": list[i].CustomID}, uint32(0)
@@ -132,16 +133,6 @@ func (g Mailjet) answer(list []letter, found []provider.Flaw, ids []string) prov
 	return provider.JSON(status, map[string]any{"Messages": results})
 }
 
-// capital returns the name of a property, as Mailjet writes it.
-func capital(name string) string {
-	for _, role := range []string{"To", "Cc", "Bcc"} {
-		if rest, ok := strings.CutPrefix(name, strings.ToLower(role)+"["); ok {
-			return role + "[" + rest
-		}
-	}
-	return name
-}
-
 // code is what Mailjet replaces in bodies although the template language is off. It knows no such value.
 var code = regexp.MustCompile(`\[\[(var|data):[^\]]*\]\]`)
 
@@ -150,13 +141,9 @@ func (in *letter) letter(key string) provider.Letter {
 	recipient, _, _ := strings.Cut(in.CustomID, ".")
 	out := provider.Letter{From: in.From.String(), Subject: in.Subject, Text: code.ReplaceAllString(in.Text, ""),
 		HTML: code.ReplaceAllString(in.HTML, ""), Headers: in.Headers,
-		Metadata: []message.Pair{{Key: customID, Value: in.CustomID}, {Key: payload, Value: in.Payload},
-			{Key: key, Value: recipient}}}
+		Metadata: []message.Pair{{Key: customID, Value: in.CustomID}, {Key: key, Value: recipient}}}
 	if in.From.Email == "" {
 		out.From = ""
-	}
-	if in.Campaign != "" {
-		out.Tags = []string{in.Campaign}
 	}
 	if in.ReplyTo != nil {
 		out.ReplyTo = []string{in.ReplyTo.String()}

@@ -147,16 +147,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 			}
 			return provider.Minutes(1, 5, 15)
 		},
-		Sign: func(p provider.Post) ([]byte, http.Header, error) {
-			header, key := http.Header{"User-Agent": {"Postmark"}}, a.SigningKey
-			if p.Forged {
-				key += "x"
-			}
-			if key != "" {
-				header.Set("Authorization", provider.Basic(key))
-			}
-			return p.Body, header, nil
-		},
+		Sign: func(p provider.Post) ([]byte, http.Header, error) { return p.Secret("Postmark", a.SigningKey) },
 	}
 	return g.Provider, nil
 }

@@ -117,6 +117,21 @@ func (p Post) Forge(signature []byte) []byte {
 	return signature
 }
 
+// Secret returns the post and its header, with a secret in place of a signature: user:password, a token, or none.
+func (p Post) Secret(agent, secret string) ([]byte, http.Header, error) {
+	header := http.Header{"User-Agent": {agent}}
+	if p.Forged {
+		secret += "x"
+	}
+	switch {
+	case strings.Contains(secret, ":"):
+		header.Set("Authorization", Basic(secret))
+	case secret != "":
+		header.Set("Authorization", "Bearer "+secret)
+	}
+	return p.Body, header, nil
+}
+
 // ECDSA returns the ECDSA P-256 private key of the text: PEM, or base64 of PKCS#8 or SEC 1. It generates one if the
 // text is empty. private and public are base64 of PKCS#8 and of a SubjectPublicKeyInfo.
 func ECDSA(text string) (key *ecdsa.PrivateKey, private, public string, err error) {

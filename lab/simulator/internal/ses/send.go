@@ -60,11 +60,10 @@ type destination struct {
 }
 
 type file struct {
-	Name        string `json:"FileName"`
-	Content     string `json:"RawContent"`
-	Type        string `json:"ContentType"`
-	ContentID   string `json:"ContentId"`
-	Disposition string `json:"ContentDisposition"`
+	Name      string `json:"FileName"`
+	Content   string `json:"RawContent"`
+	Type      string `json:"ContentType"`
+	ContentID string `json:"ContentId"`
 }
 
 // A body is the body of either call.
@@ -91,12 +90,10 @@ type body struct {
 				Text    string `json:"Text"`
 				HTML    string `json:"Html"`
 			} `json:"TemplateContent"`
-			Data    string `json:"TemplateData"`
-			Headers []pair `json:"Headers"`
-			Files   []file `json:"Attachments"`
+			Data  string `json:"TemplateData"`
+			Files []file `json:"Attachments"`
 		} `json:"Template"`
 	} `json:"DefaultContent"`
-	Shared  []pair `json:"DefaultEmailTags"`
 	Entries []struct {
 		Destination destination `json:"Destination"`
 		Tags        []pair      `json:"ReplacementTags"`
@@ -140,7 +137,7 @@ func (g SES) parse(r *http.Request, text string) (*provider.Call, *provider.Answ
 		return refuse(fail(400, "BadRequestException", "The template is too large."))
 	}
 	for _, e := range in.Entries {
-		one := in.letter(e.Destination, merged(in.Shared, e.Tags), merged(t.Headers, e.Headers), t.Files)
+		one := in.letter(e.Destination, e.Tags, e.Headers, t.Files)
 		values := map[string]string{}
 		bad := len(e.Content.Template.Data) > maxData
 		for _, data := range []string{t.Data, e.Content.Template.Data} {
@@ -169,26 +166,12 @@ func (in *body) letter(to destination, tags, headers []pair, files []file) provi
 	return l
 }
 
-// merged returns the pairs of both lists. One of the second replaces one of that name of the first.
-func merged(first, second []pair) (out []pair) {
-	own := map[string]bool{}
-	for _, p := range second {
-		own[strings.ToLower(p.Name)] = true
-	}
-	for _, p := range first {
-		if !own[strings.ToLower(p.Name)] {
-			out = append(out, p)
-		}
-	}
-	return append(out, second...)
-}
-
 var (
 	tagText    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 	headerName = regexp.MustCompile(`^[!-9;-~]{1,126}$`)
 	printable  = regexp.MustCompile(`^[ -~]{0,995}$`)
 	refused    = regexp.MustCompile(`(?i)\.(exe|bat|com|cmd|js|vbs|scr|pif|msi|ps1|lnk|jse|vbe|wsf|hta|cpl|reg)$`)
-	variable   = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+	variable   = regexp.MustCompile(`\{\{\s*([A-Za-z0-9_]+)\s*\}\}`)
 )
 
 // check returns the flaw that only Amazon SES finds.
@@ -216,37 +199,19 @@ func check(l *provider.Letter, _ *provider.Mail) provider.Flaw {
 
 // unsupported reports whether a template has more than variables: an inline one may have only these.
 func unsupported(template string) bool {
-	for rest := template; ; {
-		_, tag, found := strings.Cut(rest, "{{")
-		if !found {
-			return false
-		}
-		name, after, closed := strings.Cut(tag, "}}")
-		if !closed || !variable.MatchString(strings.TrimSpace(name)) || strings.HasPrefix(after, "}") {
-			return true
-		}
-		rest = after
-	}
+	rest := variable.ReplaceAllString(template, "\x00")
+	return strings.Contains(rest, "{{") || strings.Contains(rest, "{\x00") || strings.Contains(rest, "\x00}")
 }
 
 // fill replaces variables, and escapes nothing. Amazon SES reports a variable without a value later, as a rendering
 // failure; here it stays in the mail, where tests see it.
 func fill(template string, values map[string]string) string {
-	var b strings.Builder
-	for rest := template; ; {
-		before, tag, found := strings.Cut(rest, "{{")
-		b.WriteString(before)
-		if !found {
-			return b.String()
+	return variable.ReplaceAllStringFunc(template, func(tag string) string {
+		if value, ok := values[variable.FindStringSubmatch(tag)[1]]; ok {
+			return value
 		}
-		name, after, _ := strings.Cut(tag, "}}")
-		value, ok := values[strings.TrimSpace(name)]
-		if !ok {
-			value = "{{" + name + "}}"
-		}
-		b.WriteString(value)
-		rest = after
-	}
+		return tag
+	})
 }
 
 // answer returns the function that answers a call. A bulk call has a result for each mail, in order.

@@ -5,6 +5,7 @@ package ses
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ func complained(subtype string) provider.Word {
 
 // wording holds what Amazon SES reports. It accepts mail to suppressed addresses, and reports a bounce or a complaint.
 var wording = provider.Wording{
-	Hook: `{"eventType":"<event>","mail":{"timestamp":"<accepted>","source":<from>,"messageId":"<id>",` +
+	Hook: `{"eventType":"<event>","mail":{"timestamp":"<sent>","source":<from>,"messageId":"<id>",` +
 		`"destination":<all>,"headersTruncated":false,"tags":<tagged>},<fields>}`,
 	Retry:  5 * time.Minute,
 	Expire: []time.Duration{time.Hour, 12 * time.Hour},
@@ -101,9 +102,6 @@ var wording = provider.Wording{
 	},
 	Holes: provider.Holes{
 		Event: map[string]provider.Hole{
-			"accepted": func(dst []byte, v *provider.View) []byte {
-				return v.Batch.Accepted().UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
-			},
 			"feedback": func(dst []byte, v *provider.View) []byte {
 				return append(append(dst, "fb-"...), v.IDs.Hex(24, provider.ForEvent, v.Batch.Serial, uint64(v.Event.Stage))...)
 			},
@@ -198,11 +196,12 @@ func (g SES) showList(r *http.Request) provider.Answer {
 		return fail(400, "InvalidNextTokenException", "The token is not valid.")
 	}
 	var list []provider.Listed
-	for _, reason := range reasons(q["Reason"]) {
-		for _, e := range g.Lists.All(reason, time.Now()) {
-			if e.At.After(from) && e.At.Before(end) {
-				list = append(list, e)
-			}
+	for _, e := range g.Entries(time.Now()) {
+		if named := q["Reason"]; len(named) > 0 && !slices.Contains(named, e.List) {
+			continue
+		}
+		if e.At.After(from) && e.At.Before(end) {
+			list = append(list, e)
 		}
 	}
 	out := map[string]any{"SuppressedDestinationSummaries": g.Items(provider.Part(list, at, size))}
@@ -210,14 +209,6 @@ func (g SES) showList(r *http.Request) provider.Answer {
 		out["NextToken"] = strconv.Itoa(at + size)
 	}
 	return provider.JSON(200, out)
-}
-
-// reasons returns the reasons that a query names, or all.
-func reasons(named []string) []string {
-	if len(named) > 0 {
-		return named
-	}
-	return []string{lists[0].Name, lists[1].Name}
 }
 
 // suppressed returns the entry of an address, or nil.

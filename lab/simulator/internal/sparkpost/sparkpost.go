@@ -159,18 +159,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		Gaps:    func(*provider.Stage) []time.Duration { return provider.Minutes(1, 2, 5, 10, 20, 40, 60) },
 		For:     8 * time.Hour,
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
-			header := http.Header{"User-Agent": {"SparkPost"}, "X-Messagesystems-Batch-Id": {g.Token(p, 32)}}
-			key := a.SigningKey
-			if p.Forged {
-				key += "x"
-			}
-			switch {
-			case strings.Contains(key, ":"):
-				header.Set("Authorization", provider.Basic(key))
-			case key != "":
-				header.Set("Authorization", "Bearer "+key)
-			}
-			return p.Body, header, nil
+			body, header, err := p.Secret("SparkPost", a.SigningKey)
+			header.Set("X-MessageSystems-Batch-ID", g.Token(p, 32))
+			return body, header, err
 		},
 	}
 	return g.Provider, nil
