@@ -16,6 +16,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -130,8 +131,12 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 	}
 	// A version has what differs from the mail of the call, which Brevo never sends if there are versions.
 	common := kind.Common(c)
+	common.HTML = literal(common.HTML)
 	alone := len(c.Recipients) == 1
 	versions, refused := kind.Batch(c, limits, func(w *kind.Writer, m *kind.Mail) {
+		if m.HTML = literal(m.HTML); code.MatchString(m.Subject) || code.MatchString(m.Text) {
+			m.Unfit = "Brevo would read a part of the subject or of the text as template code"
+		}
 		if alone {
 			common.Subject, common.Text, common.HTML = m.Subject, m.Text, m.HTML
 		}
@@ -205,9 +210,20 @@ func key(chunk models.ID, attempt int) string {
 	return id.String()
 }
 
+// code matches what Brevo's template language replaces in subjects, texts and HTML, also without a stored template.
+var code = regexp.MustCompile(`\{[{%]|(?s:\{#.*?#\})`)
+
+// literal returns HTML that looks the same and has no template code.
+func literal(html string) string {
+	return code.ReplaceAllStringFunc(html, func(s string) string { return strings.ReplaceAll(s, "{", "&#123;") })
+}
+
 // name returns a display name. Brevo drops one with characters beyond ASCII and marks, so that it is encoded here.
 func name(s string) string {
-	if s = message.Name(s); !models.ASCII(s) && strings.ContainsAny(s, `()<>@,:;.\"[]`) {
+	if s = message.Name(s); code.MatchString(s) {
+		s = message.Unmarked(s, "{}")
+	}
+	if !models.ASCII(s) && strings.ContainsAny(s, `()<>@,:;.\"[]`) {
 		return mime.QEncoding.Encode("utf-8", s)
 	}
 	return s

@@ -76,6 +76,32 @@ func TestUnfit(t *testing.T) {
 	require.Equal(t, models.TooLarge, refused[0].Reason)
 }
 
+// TestTemplateCode: no part of a mail reaches Brevo as code of its template language. HTML looks the same, names lose
+// their braces, and a subject or a text with code is refused.
+func TestTemplateCode(t *testing.T) {
+	p := adapter(t, "")
+	for _, n := range []int{1, 2} {
+		c := providertest.SampleCall(n)
+		c.Content.Subject, c.Content.Text, c.Content.HTML = "Hello", "", "<p>{{name}}</p>"
+		c.Recipients[0].Name = "{{contact.EMAIL}} {x}"
+		c.Recipients[0].Vars["name"] = "{{{7*7}}} {%if%} {#a\n#} {#"
+		r, refused := p.Compose(c)
+		require.Empty(t, refused)
+		require.Contains(t, string(r.Body), `<p>&#123;&#123;{7*7}}} &#123;%if%} &#123;#a\n#} {#</p>`)
+		require.Contains(t, string(r.Body), `"name":"contact.EMAIL x"`)
+		require.NotContains(t, string(r.Body), "{{")
+		for _, change := range []func(){
+			func() { c.Content.Subject = "Hello {{name}}" },
+			func() { c.Content.Subject, c.Content.Text = "Hello", "Hello {{name}}" },
+		} {
+			change()
+			_, refused = p.Compose(c)
+			require.Equal(t, models.RejectedHereClass, refused[0].Class)
+			require.Equal(t, models.SetOf(1), refused[0].Recipients, "the others are sent")
+		}
+	}
+}
+
 // TestWebhooks parses every documented event.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 31) }
 

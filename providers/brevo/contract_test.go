@@ -58,6 +58,7 @@ func TestContract(t *testing.T) {
 		ManyBytes:   100_000,
 		ManyContent: 4_800_000,
 		Untyped:     true,
+		Braces:      true,
 		Takes:       takes,
 		Read:        read,
 		Accept: func(w http.ResponseWriter, n int) {
@@ -212,6 +213,10 @@ func (in *sent) mail(v *version) (c providertest.Copy, err error) {
 	c = providertest.Copy{To: v.To[0].Email, Name: v.To[0].decoded(), From: in.Sender.String(), Tags: in.Tags[1:],
 		Subject: or(v.Subject, in.Subject), Text: or(v.TextContent, in.TextContent),
 		HTML: or(v.HTMLContent, in.HTMLContent), Headers: in.Headers}
+	if strings.Contains(c.Subject+"\n"+c.Text+"\n"+c.HTML+"\n"+v.To[0].Name, "{{") {
+		return c, errors.New("template code")
+	}
+	c.HTML = strings.ReplaceAll(c.HTML, "&#123;", "{") // as mail programs show it
 	if in.ReplyTo != nil {
 		if !models.ASCII(in.ReplyTo.Name) {
 			return c, errors.New("a name that is sent as it is")
