@@ -165,6 +165,8 @@ const (
 type fake struct {
 	t     *testing.T
 	total int // events; the first is of ours
+	most  int // in a page
+	loops bool
 	at    time.Time
 	asked []string
 }
@@ -176,7 +178,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var list []string
 	offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
-	for i := offset; i < min(offset+2500, f.total); i++ {
+	if f.loops {
+		offset = 0
+	}
+	for i := offset; i < min(offset+f.most, f.total); i++ {
 		tag := mailTag
 		if i > 0 {
 			tag = "of somebody else"
@@ -190,7 +195,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestLookUp asks for the events of an attempt by its tag, and leaves out events of others and of other times.
 func TestLookUp(t *testing.T) {
 	at := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
-	f := &fake{t: t, total: 2600, at: at}
+	f := &fake{t: t, total: 2550, most: 2500, at: at}
 	server := httptest.NewServer(f)
 	defer server.Close()
 	p := adapter(t, server.URL)
@@ -218,6 +223,14 @@ func TestLookUp(t *testing.T) {
 	hooked := p.Parse([]byte(`{"event":"delivered","email":"ann@rcpt.test","ts_epoch":` + strconv.FormatInt(at.UnixMilli(), 10) +
 		`,"message-id":"<0@x.test>","X-Mailin-custom":"{\"sd_log\":\"` + mailLog + `\",\"sd_attempt\":\"3\"}"}`))
 	require.Equal(t, hooked.Events[0].Event, got[0].Event, "the webhook has the same ID")
+
+	f.total, f.most, f.asked = 150, 100, nil
+	require.NoError(t, p.LookUp(t.Context(), q, post))
+	require.Len(t, f.asked, 2, "the pages are smaller")
+	require.Contains(t, f.asked[1], "offset=100&")
+	f.loops = true
+	require.ErrorIs(t, p.LookUp(t.Context(), q, post), models.ErrInvalid)
+	f.loops = false
 
 	f.total, f.asked, q.Attempts[chunk] = 1, nil, []int{3, 5}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
