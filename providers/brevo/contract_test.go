@@ -278,6 +278,13 @@ func answers() []providertest.Answer {
 	add("200 without ids", 200, "{}", models.Unknown, "")
 	a := add("some address", 400, refusal("invalid_parameter", "email is not valid in to"), models.Split, "")
 	a.One = models.RejectedRecipient
+	a = add("some address of a version", 400, refusal("invalid_parameter", `Invalid email address in messageVersions[1].to[0]`),
+		models.Split, "")
+	a.One = models.RejectedRecipient
+	add("accepted, with an id for the call", 201, "", models.Accepted, "").Each = func(n int) string {
+		ids := strings.Repeat(`,"<1@x.test>"`, n)[1:]
+		return `{"messageId":"<1@x.test>","messageIds":[` + ids + `]}`
+	}
 	for _, e := range []struct {
 		status        int
 		code, message string
@@ -285,6 +292,8 @@ func answers() []providertest.Answer {
 		reason        models.Reason
 	}{
 		{400, "invalid_parameter", "subject is not a string", models.RejectedRequest, models.InvalidRequest},
+		{400, "invalid_parameter", "email help@go.to is not valid in replyTo", models.RejectedRequest, models.InvalidRequest},
+		{400, "invalid_parameter", "an email needs a name to be sent", models.RejectedRequest, models.InvalidRequest},
 		{400, "missing_parameter", "htmlContent is missing", models.RejectedRequest, models.InvalidRequest},
 		{400, "invalid_parameter", "Sending has been rejected because the sender you used a@b.test is not valid. Validate your " +
 			"sender or authenticate your domain", models.AccountClass, models.SenderNotVerified},
