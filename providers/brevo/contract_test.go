@@ -278,9 +278,9 @@ func answers() []providertest.Answer {
 	add("200 without ids", 200, "{}", models.Unknown, "")
 	a := add("some address", 400, refusal("invalid_parameter", "email is not valid in to"), models.Split, "")
 	a.One = models.RejectedRecipient
-	a = add("some address of a version", 400, refusal("invalid_parameter", `Invalid email address in messageVersions[1].to[0]`),
-		models.Split, "")
-	a.One = models.RejectedRecipient
+	for _, words := range []string{"Invalid email address in messageVersions[1].to[0]", "to is not valid in messageVersions"} {
+		add(words, 400, refusal("invalid_parameter", words), models.Split, "").One = models.RejectedRecipient
+	}
 	add("accepted, with an id for the call", 201, "", models.Accepted, "").Each = func(n int) string {
 		ids := strings.Repeat(`,"<1@x.test>"`, n)[1:]
 		return `{"messageId":"<1@x.test>","messageIds":[` + ids + `]}`
