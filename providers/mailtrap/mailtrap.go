@@ -148,9 +148,9 @@ var rules = []kind.Rule{
 	{Words: regexp.MustCompile(`(?i)'from'|\bsender\b|domain[^.]* not (verified|allowed|permitted)|not verified`),
 		Class: models.AccountClass, Reason: models.SenderNotVerified},
 	{Words: regexp.MustCompile(`(?i)\b(limit|quota|billing|plan|suspended|credits)\b`), Class: models.AccountClass},
-	{Words: regexp.MustCompile(`(?i)\b(required|must specify)\b`), Class: models.RejectedRequest,
+	{Words: regexp.MustCompile(`(?i)'\w+' is required|must specify`), Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
-	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|recipient).*(invalid|not valid)|(invalid|not valid).*('to'|recipient)`),
+	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|\brecipient\b)[^;]*(invalid|not valid)|(invalid|not valid) (recipient|'to')`),
 		Class: models.Split},
 	{Words: regexp.MustCompile(`(?i)attachment|too large|\bsize\b|file`), Class: models.RejectedHereClass},
 	{Status: http.StatusOK, Class: models.RejectedHereClass},
@@ -191,10 +191,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	case worded && a.Status == http.StatusForbidden:
 		own = rules[:1] // the sender, or the account
 	}
-	if parts := a.By(own); parts[0].Class != models.Split {
-		return parts
-	}
-	return a.BadAddress()
+	return a.By(own)
 }
 
 // results reads a 2xx, which has a result for each mail, in order. If their number is not that of the mails, it is not
@@ -207,19 +204,14 @@ func (p *Adapter) results(a *kind.Answer, in *result, err error) (parts []models
 	for i, mail := range mails {
 		r := &in.Responses[i]
 		own := p.About(a, errorsCode, r.words())
-		class, reason := own.Meaning(rules)
 		switch {
 		case r.Success && len(r.Errors) == 0:
 			parts = append(parts, own.Accepted(mail, append(r.IDs, "")[0]))
-			continue
 		case r.Success, len(r.IDs) > 0, len(r.Errors) == 0: // it says both, or nothing
-			class, reason = models.Unknown, ""
-		case class == models.Split && a.Call.Together():
-			class, reason = models.RejectedHereClass, models.RejectedHere
-		case class == models.Split:
-			class, reason = models.RejectedRecipient, models.MailboxInvalid
+			parts = append(parts, own.Part(models.Unknown, "", mail))
+		default:
+			parts = append(parts, own.Refused(mail, rules))
 		}
-		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }
