@@ -89,6 +89,26 @@ func TestSignatures(t *testing.T) {
 	require.Equal(t, first, again, "a doubled post has the same event")
 }
 
+// TestEvents: a complaint has the same ID under both of its names, and a bounce whose code is temporary does not say
+// that the mailbox is invalid.
+func TestEvents(t *testing.T) {
+	p := adapter(t, "")
+	event := func(name, more string) models.Event {
+		got := p.Parse([]byte(`{"events":[{"event":"` + name + `","timestamp":1795262400,"message_id":"m","email":"a@b.test",` +
+			`"custom_variables":{"sd_log":"` + mailLog + `","sd_attempt":"1"}` + more + `}]}`))
+		require.Len(t, got.Events, 1)
+		return got.Events[0].Event
+	}
+	require.Equal(t, models.Complained, event("spam", "").Kind)
+	require.Equal(t, event("spam", ""), event("spam complaint", ""))
+	require.Equal(t, event("spam", ""), event("spam_complaint", ""))
+	for code, want := range map[string]models.Reason{"450": models.BounceUnknown, "4.1.0": models.BounceUnknown,
+		"550": models.MailboxInvalid, "": models.MailboxInvalid} {
+		got := event("bounce", `,"bounce_category":"invalid_recipient","response":"no","response_code":"`+code+`"`)
+		require.Equal(t, want, got.Reason, code)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	require.Empty(t, Spec.Check(testSettings("")))
 	for _, key := range []string{"short", " a1b2c3d4e5f6", "a1b2c3d4\ne5f6"} {
