@@ -109,24 +109,14 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 
 // write writes a mail. Reply-To is a header field, because reply_to takes one address (django-anymail).
 func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
-	for name, role := range [3]models.Role{models.To, models.CC, models.BCC} {
-		var list []*models.CallRecipient
-		for i := range m.Recipients {
-			if m.Recipients[i].Role == role {
-				list = append(list, &m.Recipients[i])
-			}
+	to := map[models.Role][]models.CallRecipient{models.To: {*m.To}}
+	for _, r := range m.Recipients {
+		if r.Role == models.CC || r.Role == models.BCC {
+			to[r.Role] = append(to[r.Role], r)
 		}
-		if !m.Together() && role == models.To {
-			list = []*models.CallRecipient{m.To}
-		}
-		if len(list) == 0 {
-			continue
-		}
-		w.Key([3]string{"to", "cc", "bcc"}[name]).Begin('[')
-		for _, r := range list {
-			w.Person(message.Name(r.Name), r.Email)
-		}
-		w.End(']')
+	}
+	for _, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		kind.Some(w, string(role), '[', to[role], func(r models.CallRecipient) { w.Person(message.Name(r.Name), r.Email) })
 	}
 	m.Own(w, common, "subject", "text", "html")
 	w.Key("custom_variables").Begin('{').Field(kind.LogKey, m.To.Log.String())
