@@ -192,26 +192,22 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	if status, _ := kind.Status(err); err != nil && status != http.StatusNotFound { // there is none
 		return a, err
 	}
-	var on []string
-	secret := false
+	var hooks []kind.Hook
 	for _, w := range in.Webhooks {
 		u, _ := url.Parse(w.URL)
 		if u == nil {
 			continue
 		}
-		inURL := u.User != nil
+		secret := u.User != nil || w.Auth != nil
+		if slices.Contains(w.Events, "sent") { // its other name
+			w.Events = append(w.Events, "request")
+		}
 		if u.User = nil; u.String() == webhookURL {
-			on, secret = append(on, w.Events...), secret || inURL || w.Auth != nil
+			hooks = append(hooks, kind.Hook{Events: w.Events, Secret: secret})
 		}
 	}
-	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+	events.InspectHooks(&a, webhookURL, hooks,
 		"Add a webhook at Brevo (Transactional → Settings → Webhook) with the URL "+webhookURL+" and these events.",
-		func(name string) bool {
-			return slices.Contains(on, name) || name == "request" && slices.Contains(on, "sent")
-		})
-	if len(on) > 0 {
-		a.Check("webhooks", "have a token, or a user name and password", secret, "have no secret, so that all are refused",
-			"Set the authentication of the webhook to what webhook_key has.")
-	}
+		"Set the authentication of the webhook to what webhook_key has.")
 	return a, nil
 }

@@ -290,10 +290,10 @@ func TestInspect(t *testing.T) {
 	}{
 		"all is well": {`{"relay":{"enabled":true}}`, `{"domains":[{"domain_name":"example.com","authenticated":true}]}`,
 			`{"webhooks":[{"url":"` + hook + `","auth":{"type":"bearer","token":"x"},` + all + `}]}`, 200,
-			[]string{"ok may send mail", "ok example.com is authenticated", "ok go to " + hook, "ok have a token"}},
+			[]string{"ok may send mail", "ok example.com is authenticated", "ok go to " + hook, "ok have a secret"}},
 		"in the URL": {`{"relay":{"enabled":true}}`, `{"domains":[]}`,
 			`{"webhooks":[{"url":"https://u:p@mail.example.com/webhooks/br",` + all + `}]}`, 200,
-			[]string{"ok may send mail", "ok go to " + hook, "ok have a token"}},
+			[]string{"ok may send mail", "ok go to " + hook, "ok have a secret"}},
 		"nothing is": {`{"relay":{"enabled":false}}`, `{"domains":[{"domain_name":"example.com"}]}`,
 			`{"webhooks":[{"url":"` + hook + `","events":["request"]},{"url":"https://x.test/","auth":{},` + all + `}]}`, 200,
 			[]string{"wrong is of an account that may not send", "wrong example.com is not authenticated",
