@@ -72,7 +72,10 @@ func (s *server) say(c net.Conn, command, usual string) bool {
 	}
 	reply, slow := strings.CutPrefix(reply, "slow ")
 	if slow {
-		time.Sleep(600 * time.Millisecond)
+		select {
+		case <-s.ended:
+		case <-time.After(600 * time.Millisecond):
+		}
 	}
 	reply, last := strings.CutPrefix(reply, "after ")
 	switch reply {
