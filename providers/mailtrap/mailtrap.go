@@ -140,15 +140,12 @@ var rules = []kind.Rule{
 	{Words: regexp.MustCompile(`(?i)\b(limit|quota|billing|plan|suspended|credits)\b`), Class: models.AccountClass},
 	{Words: regexp.MustCompile(`(?i)'\w+' is required|must specify`), Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
-	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|\brecipient\b)[^;]*(invalid|not valid)|(invalid|not valid) (recipient|'to')`),
+	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|\brecipient\b)[^;]*(invalid|not valid)|(invalid|not valid) recipient`),
 		Class: models.Split},
 	{Words: regexp.MustCompile(`(?i)attachment|too large|\bsize\b|file`), Class: models.RejectedHereClass},
 	{Status: http.StatusOK, Class: models.RejectedHereClass},
-	{Status: http.StatusBadRequest, Code: errorsCode, Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Status: http.StatusBadRequest, Class: models.RejectedRequest, Reason: models.InvalidRequest},
 }
-
-// errorsCode is the code of an answer that has errors of Mailtrap's. Another may be of a proxy.
-const errorsCode = "errors"
 
 // A result is the answer about a mail, or about a call.
 type result struct {
@@ -177,7 +174,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	case a.OK():
 		return p.results(a, &in, err)
 	case worded && a.Status == http.StatusBadRequest:
-		own, a.Code = rules, errorsCode
+		own = rules // other answers 400 may be of a proxy
 	case worded && a.Status == http.StatusForbidden:
 		own = rules[:1] // the sender, or the account
 	}
@@ -193,7 +190,7 @@ func (p *Adapter) results(a *kind.Answer, in *result, err error) (parts []models
 	}
 	for i, mail := range mails {
 		r := &in.Responses[i]
-		own := p.About(a, errorsCode, r.words())
+		own := p.About(a, "", r.words())
 		switch {
 		case r.Success && len(r.Errors) == 0:
 			parts = append(parts, own.Accepted(mail, append(r.IDs, "")[0]))
