@@ -29,8 +29,8 @@ import (
 // limits are not documented. Larger ones could refuse a whole call.
 var limits = kind.Limits{Title: "Brevo", Mail: 10_000_000, Request: 20_000_000}
 
-// Spec describes Brevo. It knows a key for 30 minutes by its guide, and for 15 by its changelog. Header fields of a batch
-// are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its recipients.
+// Spec describes Brevo. It knows a key for 30 minutes by its guide, and for 15 by its changelog. Header fields of a
+// batch are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its recipients.
 var Spec = kind.Spec[string]{
 	Name:       "brevo",
 	Short:      "br",
@@ -82,8 +82,8 @@ var taken = []string{customKey, keyKey, "X-Sib-Sandbox", "X-Mailin-Tag", "sender
 
 // extensions are those of attachments that Brevo takes.
 const extensions = " xlsx xls ods docx docm doc csv pdf txt gif jpg jpeg png tif tiff rtf bmp cgm css shtml html htm" +
-	" zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg mpg" +
-	" wmv pkpass xlsm "
+	" zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg" +
+	" mpg wmv pkpass xlsm "
 
 // unfit says why Brevo does not take a message, or "".
 func unfit(c *models.Call) string {

@@ -155,8 +155,8 @@ func (p *Adapter) search(
 	}
 }
 
-// readMessage posts the events of a message as webhooks hold them, and that Mailtrap has it. That is known even if it has
-// no details of the message yet.
+// readMessage posts the events of a message as webhooks hold them, and that Mailtrap has it. That is known even if it
+// has no details of the message yet.
 func (p *Adapter) readMessage(ctx context.Context, m *logged, post func(body []byte) error) error {
 	err := p.Ask(ctx, http.MethodGet, "/api/email_logs/"+url.PathEscape(string(m.ID)), nil, m)
 	if status, _ := kind.Status(err); err != nil && status != http.StatusNotFound {

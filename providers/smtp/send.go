@@ -79,7 +79,8 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()), messageID(c, r), raw})
+		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()),
+			messageID(c, r), raw})
 	}
 	if c.Together() {
 		out[0].who = c.Numbers()
