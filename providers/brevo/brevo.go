@@ -24,6 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // limits are not documented. Larger ones could refuse a whole call.
@@ -174,7 +175,9 @@ func write(w *kind.Writer, c *models.Call, m *message.Filled) {
 	first := &c.Recipients[0]
 	w.Key("tags").Begin('[').String(kind.Tag(first.Log.ChunkID(), c.Attempt))
 	for _, tag := range message.Tags(c.Content, Spec.Carries.Tags) {
-		w.String(tag)
+		if ourTag(parse.Str(tag), nil) == "" { // events would seem to be of another mail
+			w.String(tag)
+		}
 	}
 	w.End(']').Key("headers").Begin('{').Field(keyKey, key(first.Log.ChunkID(), c.Attempt))
 	for i := range c.Content.Headers {

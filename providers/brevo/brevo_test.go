@@ -45,6 +45,19 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestForeignTags: a tag of a message that looks like ours is left out, because it would name another mail.
+func TestForeignTags(t *testing.T) {
+	c := providertest.SampleCall(2)
+	other := `["` + mailTag + `"]`
+	c.Content.Tags = []string{mailTag, "news", other}
+	r, refused := adapter(t, "").Compose(c)
+	require.Empty(t, refused)
+	var in sent
+	require.NoError(t, json.Unmarshal(r.Body, &in))
+	require.Len(t, in.Tags, 2)
+	require.Equal(t, "news", in.Tags[1])
+}
+
 // TestUnfit: what Brevo would refuse, drop or garble is refused before the call.
 func TestUnfit(t *testing.T) {
 	p := adapter(t, "")
