@@ -273,7 +273,9 @@ func TestCapabilitiesTable(t *testing.T) {
 			"  chunk and attempt, and the address of the event, say the same. Header fields of recipients are not used. A mail for one\n" +
 			"  recipient has no version. Values beyond ASCII go out unencoded, so such header fields are refused, and reply-to names left\n" +
 			"  out. No sizes are documented: 10 MB a mail and 20 MB a call are taken. No events of cc and bcc are, so it gets none.\n" +
-			"  Texts are written here, without `params`. It allows 100 calls a minute with versions: set `call_rate` to 1.6.\n" +
+			"  Texts are written here, without `params`. Braces that its template language could read become entities in HTML, and\n" +
+			"  spaces in names; a mail with them in subject or text goes through another provider. It allows 100 calls a minute\n" +
+			"  with versions: set `call_rate` to 1.6.\n" +
 			"- A call to Brevo has an idempotency key in its body, which is used for 15 minutes: its guide says 30, its changelog 15. 201\n" +
 			"  without ids counts as accepted. 409, `duplicate_request`, `duplicate_parameter` and words about the key prove nothing.\n" +
 			"- Brevo does not say why it blocks an address. It counts as a bounce, and its list says the rest: an entry other than a\n" +

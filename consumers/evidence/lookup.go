@@ -142,8 +142,9 @@ func (l *Lookups) request(provider string, chunk models.ID, attempt int, from, t
 	}
 	lk.from, lk.requested = models.EarlierOf(lk.from, from), time.Now()
 	lk.sent = models.LaterOf(lk.sent, sent)
-	if !slices.Contains(lk.attempts, attempt) {
+	if !slices.Contains(lk.attempts, attempt) { // no query has asked for its events
 		lk.attempts = append(slices.Clip(lk.attempts), attempt) // a query may read the slice
+		lk.answered, lk.pendingSince = time.Time{}, time.Time{}
 	}
 	if to.After(lk.to) { // another attempt, or a longer wait
 		lk.to, lk.queries = to, 0

@@ -98,7 +98,7 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 		if lk == nil {
 			continue
 		}
-		if err == nil {
+		if err == nil && len(d.attempts) == len(lk.attempts) { // otherwise it did not ask for all
 			lk.record(began, found[d.chunk])
 		}
 		lk.schedule(began, l.cfg.LookUpPause, err != nil || found[d.chunk] != finding{})

@@ -117,6 +117,32 @@ func TestQueryNamesAttempts(t *testing.T) {
 	require.Equal(t, map[models.ID][]int{one: {1, 4}, two: {2}}, api.query.Attempts)
 }
 
+// TestAnswerIsOfItsAttempts: the answer to a query about one attempt of a chunk says nothing of another attempt, even if
+// that is requested while the query runs.
+func TestAnswerIsOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	api := &asked{}
+	l := newLookups(t, nil, api)
+	now, id := time.Now(), models.NewBatchID(time.Now())
+	request := func(attempt int) time.Time {
+		return l.request("mg", id, attempt, now.Add(-time.Minute), now.Add(time.Minute), now)
+	}
+	group := func() []dueLookup { return groupByTime(l.due("mg", now.Add(expiry)))[0] }
+	require.Zero(t, request(1))
+	l.query(t.Context(), "mg", group())
+	require.NotZero(t, request(1))
+	require.Zero(t, request(2))
+	running := group()
+	require.Zero(t, request(3))
+	l.query(t.Context(), "mg", running)
+	require.Equal(t, []int{1, 2}, api.query.Attempts[id])
+	require.Zero(t, request(2))
+	require.Zero(t, request(3))
+	l.query(t.Context(), "mg", group())
+	require.NotZero(t, request(3))
+	require.NotZero(t, request(1))
+}
+
 // TestEventOfHeldMailIsFiled: an event counts even if its log ended meanwhile, because the
 // outcome was unknown.
 func TestEventOfHeldMailIsFiled(t *testing.T) {

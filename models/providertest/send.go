@@ -147,10 +147,16 @@ func testPlaceholders(t *testing.T, s Suite) {
 		Text:    "{{a}}|{{A}}|{{a-b}}|{{a.b}}|{{a_b}}|{{email}}|{{{{a}}}}|{{1x}}|{{}}|%recipient.x%|-name-",
 		HTML:    `<a href="https://x.test/?u={{a}}">{{a}}|{{A}}|{{ a-b }}|{{a.b}}|{{a_b}}|{{email}}</a>{{`,
 	}
+	if s.Braces {
+		c.Content.Text = strings.ReplaceAll(c.Content.Text, "|{{{{a}}}}|{{1x}}|{{}}", "")
+	}
 	for i := range c.Recipients {
 		c.Recipients[i].Vars = map[string]string{
 			"a": fmt.Sprintf(`<b>"%d" & 'x'</b>`, i), "A": "{{a}}", "a-b": "line one\nline two", "a.b": `\"%40`,
 			"a_b": "日本語 — ü",
+		}
+		if s.Braces {
+			c.Recipients[i].Vars["A"] = "{a}"
 		}
 		if i == 1 {
 			c.Recipients[i].Vars["a"] = ""

@@ -47,6 +47,9 @@ type Suite struct {
 	// Untyped says that attachments have no types but those of their names.
 	Untyped bool
 
+	// Braces says that the provider reads braces in subjects and texts as code, so that the adapter refuses them.
+	Braces bool
+
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool
 

@@ -31,7 +31,7 @@ var blocked = map[parse.Str]models.SuppressionReason{
 }
 
 const (
-	pageSize = 100  // of the blocked contacts
+	pageSize = 100  // of the blocked contacts, and of the log if it ignores the size
 	logSize  = 2500 // of the log
 	logDays  = 90   // that it has
 )
@@ -87,23 +87,36 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 		if tag != "" {
 			form.Set("tags", `["`+tag+`"]`)
 		}
-		for offset, more := 0, true; more; offset += logSize {
-			form.Set("offset", strconv.Itoa(offset))
-			var page struct{ Events []entry }
-			if err := p.Ask(ctx, http.MethodGet, "/v3/smtp/statistics/events?"+form.Encode(), nil, &page); err != nil {
-				return err
-			}
-			for i := range page.Events {
-				if body := page.Events[i].webhook(&q); body != nil {
-					if err := post(body); err != nil {
-						return err
-					}
-				}
-			}
-			more = len(page.Events) == logSize
+		if err := p.read(ctx, &q, form, post); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// read posts the wanted events of all pages of the log. A page may have fewer events than it is asked for.
+func (p *Adapter) read(ctx context.Context, q *models.LookupQuery, form url.Values, post func([]byte) error) error {
+	var page, last struct{ Events []entry }
+	for offset := 0; ; offset += len(page.Events) {
+		form.Set("offset", strconv.Itoa(offset))
+		last.Events, page.Events = page.Events, nil
+		if err := p.Ask(ctx, http.MethodGet, "/v3/smtp/statistics/events?"+form.Encode(), nil, &page); err != nil {
+			return err
+		}
+		if len(page.Events) > 0 && slices.Equal(page.Events, last.Events) {
+			return fmt.Errorf("%w: a page of the log follows itself", models.ErrInvalid)
+		}
+		for i := range page.Events {
+			if body := page.Events[i].webhook(q); body != nil {
+				if err := post(body); err != nil {
+					return err
+				}
+			}
+		}
+		if len(page.Events) < pageSize {
+			return nil
+		}
+	}
 }
 
 // tags returns the tags of the attempts that a query wants, or "" for all events.
@@ -179,26 +192,22 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	if status, _ := kind.Status(err); err != nil && status != http.StatusNotFound { // there is none
 		return a, err
 	}
-	var on []string
-	secret := false
+	var hooks []kind.Hook
 	for _, w := range in.Webhooks {
 		u, _ := url.Parse(w.URL)
 		if u == nil {
 			continue
 		}
-		inURL := u.User != nil
+		secret := u.User != nil || w.Auth != nil
+		if slices.Contains(w.Events, "sent") { // its other name
+			w.Events = append(w.Events, "request")
+		}
 		if u.User = nil; u.String() == webhookURL {
-			on, secret = append(on, w.Events...), secret || inURL || w.Auth != nil
+			hooks = append(hooks, kind.Hook{Events: w.Events, Secret: secret})
 		}
 	}
-	events.Inspect(&a, webhookURL, "do not go to "+webhookURL+" for: ",
+	events.InspectHooks(&a, webhookURL, hooks,
 		"Add a webhook at Brevo (Transactional → Settings → Webhook) with the URL "+webhookURL+" and these events.",
-		func(name string) bool {
-			return slices.Contains(on, name) || name == "request" && slices.Contains(on, "sent")
-		})
-	if len(on) > 0 {
-		a.Check("webhooks", "have a token, or a user name and password", secret, "have no secret, so that all are refused",
-			"Set the authentication of the webhook to what webhook_key has.")
-	}
+		"Set the authentication of the webhook to what webhook_key has.")
 	return a, nil
 }

@@ -16,6 +16,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,13 +24,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/kind"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // limits are not documented. Larger ones could refuse a whole call.
 var limits = kind.Limits{Title: "Brevo", Mail: 10_000_000, Request: 20_000_000}
 
-// Spec describes Brevo. It knows a key for 30 minutes by its guide, and for 15 by its changelog. Header fields of a batch
-// are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its recipients.
+// Spec describes Brevo. It knows a key for 30 minutes by its guide, and for 15 by its changelog. Header fields of a
+// batch are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its recipients.
 var Spec = kind.Spec[string]{
 	Name:       "brevo",
 	Short:      "br",
@@ -81,8 +83,8 @@ var taken = []string{customKey, keyKey, "X-Sib-Sandbox", "X-Mailin-Tag", "sender
 
 // extensions are those of attachments that Brevo takes.
 const extensions = " xlsx xls ods docx docm doc csv pdf txt gif jpg jpeg png tif tiff rtf bmp cgm css shtml html htm" +
-	" zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg mpg" +
-	" wmv pkpass xlsm "
+	" zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg" +
+	" mpg wmv pkpass xlsm "
 
 // unfit says why Brevo does not take a message, or "".
 func unfit(c *models.Call) string {
@@ -130,8 +132,12 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 	}
 	// A version has what differs from the mail of the call, which Brevo never sends if there are versions.
 	common := kind.Common(c)
+	common.HTML = literal(common.HTML)
 	alone := len(c.Recipients) == 1
 	versions, refused := kind.Batch(c, limits, func(w *kind.Writer, m *kind.Mail) {
+		if m.HTML = literal(m.HTML); code.MatchString(m.Subject) || code.MatchString(m.Text) {
+			m.Unfit = "Brevo would read a part of the subject or of the text as template code"
+		}
 		if alone {
 			common.Subject, common.Text, common.HTML = m.Subject, m.Text, m.HTML
 		}
@@ -169,7 +175,9 @@ func write(w *kind.Writer, c *models.Call, m *message.Filled) {
 	first := &c.Recipients[0]
 	w.Key("tags").Begin('[').String(kind.Tag(first.Log.ChunkID(), c.Attempt))
 	for _, tag := range message.Tags(c.Content, Spec.Carries.Tags) {
-		w.String(tag)
+		if ourTag(parse.Str(tag), nil) == "" { // events would seem to be of another mail
+			w.String(tag)
+		}
 	}
 	w.End(']').Key("headers").Begin('{').Field(keyKey, key(first.Log.ChunkID(), c.Attempt))
 	for i := range c.Content.Headers {
@@ -205,9 +213,20 @@ func key(chunk models.ID, attempt int) string {
 	return id.String()
 }
 
+// code matches what Brevo's template language replaces in subjects, texts and HTML, also without a stored template.
+var code = regexp.MustCompile(`\{[{%]|(?s:\{#.*?#\})`)
+
+// literal returns HTML that looks the same and has no template code.
+func literal(html string) string {
+	return code.ReplaceAllStringFunc(html, func(s string) string { return strings.ReplaceAll(s, "{", "&#123;") })
+}
+
 // name returns a display name. Brevo drops one with characters beyond ASCII and marks, so that it is encoded here.
 func name(s string) string {
-	if s = message.Name(s); !models.ASCII(s) && strings.ContainsAny(s, `()<>@,:;.\"[]`) {
+	if s = message.Name(s); code.MatchString(s) {
+		s = message.Unmarked(s, "{}")
+	}
+	if !models.ASCII(s) && strings.ContainsAny(s, `()<>@,:;.\"[]`) {
 		return mime.QEncoding.Encode("utf-8", s)
 	}
 	return s

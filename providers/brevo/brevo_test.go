@@ -45,6 +45,19 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestForeignTags: a tag of a message that looks like ours is left out, because it would name another mail.
+func TestForeignTags(t *testing.T) {
+	c := providertest.SampleCall(2)
+	other := `["` + mailTag + `"]`
+	c.Content.Tags = []string{mailTag, "news", other}
+	r, refused := adapter(t, "").Compose(c)
+	require.Empty(t, refused)
+	var in sent
+	require.NoError(t, json.Unmarshal(r.Body, &in))
+	require.Len(t, in.Tags, 2)
+	require.Equal(t, "news", in.Tags[1])
+}
+
 // TestUnfit: what Brevo would refuse, drop or garble is refused before the call.
 func TestUnfit(t *testing.T) {
 	p := adapter(t, "")
@@ -74,6 +87,32 @@ func TestUnfit(t *testing.T) {
 	large.Content.Attachments, large.Files = []models.Attachment{{Filename: "a.pdf"}}, [][]byte{make([]byte, 16_000_000)}
 	_, refused := p.Compose(large)
 	require.Equal(t, models.TooLarge, refused[0].Reason)
+}
+
+// TestTemplateCode: no part of a mail reaches Brevo as code of its template language. HTML looks the same, names lose
+// their braces, and a subject or a text with code is refused.
+func TestTemplateCode(t *testing.T) {
+	p := adapter(t, "")
+	for _, n := range []int{1, 2} {
+		c := providertest.SampleCall(n)
+		c.Content.Subject, c.Content.Text, c.Content.HTML = "Hello", "", "<p>{{name}}</p>"
+		c.Recipients[0].Name = "{{contact.EMAIL}} {x}"
+		c.Recipients[0].Vars["name"] = "{{{7*7}}} {%if%} {#a\n#} {#"
+		r, refused := p.Compose(c)
+		require.Empty(t, refused)
+		require.Contains(t, string(r.Body), `<p>&#123;&#123;{7*7}}} &#123;%if%} &#123;#a\n#} {#</p>`)
+		require.Contains(t, string(r.Body), `"name":"contact.EMAIL x"`)
+		require.NotContains(t, string(r.Body), "{{")
+		for _, change := range []func(){
+			func() { c.Content.Subject = "Hello {{name}}" },
+			func() { c.Content.Subject, c.Content.Text = "Hello", "Hello {{name}}" },
+		} {
+			change()
+			_, refused = p.Compose(c)
+			require.Equal(t, models.RejectedHereClass, refused[0].Class)
+			require.Equal(t, models.SetOf(1), refused[0].Recipients, "the others are sent")
+		}
+	}
 }
 
 // TestWebhooks parses every documented event.
@@ -139,6 +178,8 @@ const (
 type fake struct {
 	t     *testing.T
 	total int // events; the first is of ours
+	most  int // in a page
+	loops bool
 	at    time.Time
 	asked []string
 }
@@ -150,7 +191,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var list []string
 	offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
-	for i := offset; i < min(offset+2500, f.total); i++ {
+	if f.loops {
+		offset = 0
+	}
+	for i := offset; i < min(offset+f.most, f.total); i++ {
 		tag := mailTag
 		if i > 0 {
 			tag = "of somebody else"
@@ -164,7 +208,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestLookUp asks for the events of an attempt by its tag, and leaves out events of others and of other times.
 func TestLookUp(t *testing.T) {
 	at := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
-	f := &fake{t: t, total: 2600, at: at}
+	f := &fake{t: t, total: 2550, most: 2500, at: at}
 	server := httptest.NewServer(f)
 	defer server.Close()
 	p := adapter(t, server.URL)
@@ -192,6 +236,14 @@ func TestLookUp(t *testing.T) {
 	hooked := p.Parse([]byte(`{"event":"delivered","email":"ann@rcpt.test","ts_epoch":` + strconv.FormatInt(at.UnixMilli(), 10) +
 		`,"message-id":"<0@x.test>","X-Mailin-custom":"{\"sd_log\":\"` + mailLog + `\",\"sd_attempt\":\"3\"}"}`))
 	require.Equal(t, hooked.Events[0].Event, got[0].Event, "the webhook has the same ID")
+
+	f.total, f.most, f.asked = 150, 100, nil
+	require.NoError(t, p.LookUp(t.Context(), q, post))
+	require.Len(t, f.asked, 2, "the pages are smaller")
+	require.Contains(t, f.asked[1], "offset=100&")
+	f.loops = true
+	require.ErrorIs(t, p.LookUp(t.Context(), q, post), models.ErrInvalid)
+	f.loops = false
 
 	f.total, f.asked, q.Attempts[chunk] = 1, nil, []int{3, 5}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
@@ -251,10 +303,10 @@ func TestInspect(t *testing.T) {
 	}{
 		"all is well": {`{"relay":{"enabled":true}}`, `{"domains":[{"domain_name":"example.com","authenticated":true}]}`,
 			`{"webhooks":[{"url":"` + hook + `","auth":{"type":"bearer","token":"x"},` + all + `}]}`, 200,
-			[]string{"ok may send mail", "ok example.com is authenticated", "ok go to " + hook, "ok have a token"}},
+			[]string{"ok may send mail", "ok example.com is authenticated", "ok go to " + hook, "ok have a secret"}},
 		"in the URL": {`{"relay":{"enabled":true}}`, `{"domains":[]}`,
 			`{"webhooks":[{"url":"https://u:p@mail.example.com/webhooks/br",` + all + `}]}`, 200,
-			[]string{"ok may send mail", "ok go to " + hook, "ok have a token"}},
+			[]string{"ok may send mail", "ok go to " + hook, "ok have a secret"}},
 		"nothing is": {`{"relay":{"enabled":false}}`, `{"domains":[{"domain_name":"example.com"}]}`,
 			`{"webhooks":[{"url":"` + hook + `","events":["request"]},{"url":"https://x.test/","auth":{},` + all + `}]}`, 200,
 			[]string{"wrong is of an account that may not send", "wrong example.com is not authenticated",

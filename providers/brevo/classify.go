@@ -26,7 +26,7 @@ var rules = []kind.Rule{
 	{Status: http.StatusBadRequest, Words: regexp.MustCompile(`(?i)attachment|extension|\bfile|\bsize|too large`),
 		Class: models.RejectedHereClass},
 	{Status: http.StatusBadRequest, Code: "invalid_parameter",
-		Words: regexp.MustCompile(`(?i)(\be-?mail|address).*\bto\b`), Class: models.Split},
+		Words: regexp.MustCompile(`(?i)valid.* (in|for) [\w.\[\]"']*\bto\b|^\W?to\b.*valid`), Class: models.Split},
 	{Status: http.StatusBadRequest, Code: "invalid_parameter", Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
 	{Status: http.StatusBadRequest, Code: "missing_parameter", Class: models.RejectedRequest,
@@ -46,11 +46,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	if a.OK() {
 		return accepted(a)
 	}
-	parts := a.By(rules)
-	if parts[0].Class == models.Split {
-		return a.BadAddress()
-	}
-	return parts
+	return a.By(rules)
 }
 
 // accepted reads a 2xx: the ids of the mails in order. 201 without ids is the answer to a call that Brevo knows, or one
@@ -63,7 +59,7 @@ func accepted(a *kind.Answer) (parts []models.Part) {
 	mails := a.Mails()
 	err := json.Unmarshal(a.Body, &in)
 	readable := err == nil && a.Body[0] == '{' || a.Cut || len(a.Body) == 0
-	if in.ID != "" {
+	if in.ID != "" && in.IDs == nil {
 		in.IDs = []parse.Str{in.ID}
 	}
 	switch created := a.Status == http.StatusCreated || a.Status == http.StatusAccepted; {

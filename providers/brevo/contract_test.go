@@ -58,6 +58,7 @@ func TestContract(t *testing.T) {
 		ManyBytes:   100_000,
 		ManyContent: 4_800_000,
 		Untyped:     true,
+		Braces:      true,
 		Takes:       takes,
 		Read:        read,
 		Accept: func(w http.ResponseWriter, n int) {
@@ -212,6 +213,10 @@ func (in *sent) mail(v *version) (c providertest.Copy, err error) {
 	c = providertest.Copy{To: v.To[0].Email, Name: v.To[0].decoded(), From: in.Sender.String(), Tags: in.Tags[1:],
 		Subject: or(v.Subject, in.Subject), Text: or(v.TextContent, in.TextContent),
 		HTML: or(v.HTMLContent, in.HTMLContent), Headers: in.Headers}
+	if strings.Contains(c.Subject+"\n"+c.Text+"\n"+c.HTML+"\n"+v.To[0].Name, "{{") {
+		return c, errors.New("template code")
+	}
+	c.HTML = strings.ReplaceAll(c.HTML, "&#123;", "{") // as mail programs show it
 	if in.ReplyTo != nil {
 		if !models.ASCII(in.ReplyTo.Name) {
 			return c, errors.New("a name that is sent as it is")
@@ -273,6 +278,13 @@ func answers() []providertest.Answer {
 	add("200 without ids", 200, "{}", models.Unknown, "")
 	a := add("some address", 400, refusal("invalid_parameter", "email is not valid in to"), models.Split, "")
 	a.One = models.RejectedRecipient
+	for _, words := range []string{"Invalid email address in messageVersions[1].to[0]", "to is not valid in messageVersions"} {
+		add(words, 400, refusal("invalid_parameter", words), models.Split, "").One = models.RejectedRecipient
+	}
+	add("accepted, with an id for the call", 201, "", models.Accepted, "").Each = func(n int) string {
+		ids := strings.Repeat(`,"<1@x.test>"`, n)[1:]
+		return `{"messageId":"<1@x.test>","messageIds":[` + ids + `]}`
+	}
 	for _, e := range []struct {
 		status        int
 		code, message string
@@ -280,6 +292,8 @@ func answers() []providertest.Answer {
 		reason        models.Reason
 	}{
 		{400, "invalid_parameter", "subject is not a string", models.RejectedRequest, models.InvalidRequest},
+		{400, "invalid_parameter", "email help@go.to is not valid in replyTo", models.RejectedRequest, models.InvalidRequest},
+		{400, "invalid_parameter", "an email needs a name to be sent", models.RejectedRequest, models.InvalidRequest},
 		{400, "missing_parameter", "htmlContent is missing", models.RejectedRequest, models.InvalidRequest},
 		{400, "invalid_parameter", "Sending has been rejected because the sender you used a@b.test is not valid. Validate your " +
 			"sender or authenticate your domain", models.AccountClass, models.SenderNotVerified},

@@ -50,6 +50,9 @@ func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.List
 		if len(items) > 0 {
 			parse.Into(items[len(items)-1], &last)
 		}
+		if string(last.ID) == q.Cursor { // it follows itself
+			last.ID = ""
+		}
 		return items, string(last.ID), err
 	}, func(_ models.ProviderList, e *entry) []models.Listed {
 		found := kind.Entry(e.Email, e.Created, suppressed[e.Type], e.Response)
@@ -122,7 +125,8 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 func (p *Adapter) search(
 	ctx context.Context, q *models.LookupQuery, form url.Values, post func(body []byte) error,
 ) error {
-	for form.Del("search_after"); ; {
+	form.Del("search_after")
+	for seen := map[parse.Str]bool{}; ; {
 		var page struct {
 			Messages []logged
 			Next     parse.Str `json:"next_page_cursor"`
@@ -136,28 +140,30 @@ func (p *Adapter) search(
 			if log, _, why := parse.Ours(own.Log, own.Attempt); why != "" || !q.Want(log.ChunkID()) {
 				continue
 			}
-			if err := p.readMessage(ctx, page.Messages[i].ID, post); err != nil {
+			if err := p.readMessage(ctx, &page.Messages[i], post); err != nil {
 				return err
 			}
 		}
 		if page.Next == "" || len(page.Messages) == 0 {
 			return nil
 		}
-		if form.Get("search_after") == string(page.Next) {
+		if seen[page.Next] {
 			return fmt.Errorf("%w: a page of the logs follows itself", models.ErrInvalid)
 		}
+		seen[page.Next] = true
 		form.Set("search_after", string(page.Next))
 	}
 }
 
-// readMessage posts the events of a message as webhooks hold them, and that Mailtrap has it.
-func (p *Adapter) readMessage(ctx context.Context, id parse.Str, post func(body []byte) error) error {
-	var m logged
-	if err := p.Ask(ctx, http.MethodGet, "/api/email_logs/"+url.PathEscape(string(id)), nil, &m); err != nil {
+// readMessage posts the events of a message as webhooks hold them, and that Mailtrap has it. That is known even if it
+// has no details of the message yet.
+func (p *Adapter) readMessage(ctx context.Context, m *logged, post func(body []byte) error) error {
+	err := p.Ask(ctx, http.MethodGet, "/api/email_logs/"+url.PathEscape(string(m.ID)), nil, m)
+	if status, _ := kind.Status(err); err != nil && status != http.StatusNotFound {
 		return err
 	}
 	of := func(name, at parse.Str) map[string]any {
-		return map[string]any{"event": name, "timestamp": at, "message_id": id, "email": m.To,
+		return map[string]any{"event": name, "timestamp": at, "message_id": m.ID, "email": m.To,
 			"custom_variables": m.Variables}
 	}
 	list := []map[string]any{of("enqueued", m.Sent)}

@@ -269,6 +269,7 @@ func answers() []providertest.Answer {
 	}{
 		{"'to' address is invalid", models.RejectedRecipient, models.MailboxInvalid},
 		{"recipient a@b.test is not valid", models.RejectedRecipient, models.MailboxInvalid},
+		{"invalid recipient a@b.test", models.RejectedRecipient, models.MailboxInvalid},
 		{"'from' address is invalid", models.AccountClass, models.SenderNotVerified},
 		{"The domain sender.test is not allowed", models.AccountClass, models.SenderNotVerified},
 		{"You have reached the limit of your plan", models.AccountClass, ""},
@@ -276,13 +277,15 @@ func answers() []providertest.Answer {
 		{"must specify either text or html body", models.RejectedRequest, models.InvalidRequest},
 		{"attachment is too large", models.RejectedHereClass, ""},
 		{"something new", models.RejectedHereClass, ""},
+		{"'template' is invalid; another recipient is fine", models.RejectedHereClass, ""},
+		{"verification of the account is required", models.RejectedHereClass, ""},
 	} {
 		one(e.words, refusal(e.words), e.class, e.reason)
 		a := add("whole: "+e.words, 400, refusal(e.words), e.class, e.reason)
 		switch {
 		case e.class == models.RejectedRecipient:
 			a.Three, a.Reason = models.Split, ""
-		case e.words == "something new":
+		case e.class == models.RejectedHereClass && e.words != "attachment is too large":
 			a.Three, a.One, a.Reason = models.RejectedRequest, models.RejectedRequest, models.InvalidRequest
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// events are Mailtrap's. Webhooks write the names with spaces, settings and logs with '_'. enqueued is a status in the
-// logs, which proves that Mailtrap has the mail.
+// events are Mailtrap's. Webhooks write the names with spaces, settings and logs with '_'. A complaint is also called
+// spam_complaint. enqueued is a status in the logs, which proves that Mailtrap has the mail.
 var events = kind.Events{
 	kind.On("enqueued", "", "", models.Processed),
 	kind.On("delivery", "delivery", "Delivery", models.Delivered),
@@ -22,7 +22,6 @@ var events = kind.Events{
 	kind.On("suspension", "suspension", "Suspension", models.Deferred),
 	kind.On("reject", "reject", "Reject", models.Dropped),
 	kind.On("spam", "spam_complaint", "Spam complaint", models.Complained),
-	kind.On("spam_complaint", "", "", models.Complained),
 	kind.On("unsubscribe", "unsubscribe", "Unsubscribe", models.Unsubscribed),
 	kind.On("open", "open", "Open", models.Opened),
 	kind.On("click", "click", "Click", models.Clicked),
@@ -61,7 +60,7 @@ func (p *Adapter) Parse(body []byte) (out models.Parsed) {
 
 // report returns the event. Its ID is made from what webhooks and logs have in common: the logs do not have event_id.
 func (e *event) report() kind.Report {
-	name := strings.ReplaceAll(strings.ToLower(string(e.Event)), " ", "_")
+	name := strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(string(e.Event)), " ", "_"), "_complaint")
 	r := kind.Report{Name: parse.Str(name), MessageID: string(e.MessageID), Address: string(e.Email)}
 	r.Kind = events.Kind(name)
 	r.At, _ = parse.Time(e.Timestamp)
@@ -112,7 +111,8 @@ func (e *event) bounce(ev *models.Event) {
 	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(text)
 	ev.BounceClass = parse.Text(string(e.Category))
 	said := reply.Reason()
-	if said == "" && e.Category == "invalid_recipient" {
+	if temporary := reply.Code/100 == 4 || strings.HasPrefix(reply.Enhanced, "4."); said == "" && !temporary &&
+		e.Category == "invalid_recipient" {
 		said = models.MailboxInvalid
 	}
 	switch ev.Reason = said; {

@@ -109,24 +109,14 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 
 // write writes a mail. Reply-To is a header field, because reply_to takes one address (django-anymail).
 func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
-	for name, role := range [3]models.Role{models.To, models.CC, models.BCC} {
-		var list []*models.CallRecipient
-		for i := range m.Recipients {
-			if m.Recipients[i].Role == role {
-				list = append(list, &m.Recipients[i])
-			}
+	to := map[models.Role][]models.CallRecipient{models.To: {*m.To}}
+	for _, r := range m.Recipients {
+		if r.Role == models.CC || r.Role == models.BCC {
+			to[r.Role] = append(to[r.Role], r)
 		}
-		if !m.Together() && role == models.To {
-			list = []*models.CallRecipient{m.To}
-		}
-		if len(list) == 0 {
-			continue
-		}
-		w.Key([3]string{"to", "cc", "bcc"}[name]).Begin('[')
-		for _, r := range list {
-			w.Person(message.Name(r.Name), r.Email)
-		}
-		w.End(']')
+	}
+	for _, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		kind.Some(w, string(role), '[', to[role], func(r models.CallRecipient) { w.Person(message.Name(r.Name), r.Email) })
 	}
 	m.Own(w, common, "subject", "text", "html")
 	w.Key("custom_variables").Begin('{').Field(kind.LogKey, m.To.Log.String())
@@ -148,17 +138,14 @@ var rules = []kind.Rule{
 	{Words: regexp.MustCompile(`(?i)'from'|\bsender\b|domain[^.]* not (verified|allowed|permitted)|not verified`),
 		Class: models.AccountClass, Reason: models.SenderNotVerified},
 	{Words: regexp.MustCompile(`(?i)\b(limit|quota|billing|plan|suspended|credits)\b`), Class: models.AccountClass},
-	{Words: regexp.MustCompile(`(?i)\b(required|must specify)\b`), Class: models.RejectedRequest,
+	{Words: regexp.MustCompile(`(?i)'\w+' is required|must specify`), Class: models.RejectedRequest,
 		Reason: models.InvalidRequest},
-	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|recipient).*(invalid|not valid)|(invalid|not valid).*('to'|recipient)`),
+	{Words: regexp.MustCompile(`(?i)('(to|b?cc)'|\brecipient\b)[^;]*(invalid|not valid)|(invalid|not valid) recipient`),
 		Class: models.Split},
 	{Words: regexp.MustCompile(`(?i)attachment|too large|\bsize\b|file`), Class: models.RejectedHereClass},
 	{Status: http.StatusOK, Class: models.RejectedHereClass},
-	{Status: http.StatusBadRequest, Code: errorsCode, Class: models.RejectedRequest, Reason: models.InvalidRequest},
+	{Status: http.StatusBadRequest, Class: models.RejectedRequest, Reason: models.InvalidRequest},
 }
-
-// errorsCode is the code of an answer that has errors of Mailtrap's. Another may be of a proxy.
-const errorsCode = "errors"
 
 // A result is the answer about a mail, or about a call.
 type result struct {
@@ -187,14 +174,11 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	case a.OK():
 		return p.results(a, &in, err)
 	case worded && a.Status == http.StatusBadRequest:
-		own, a.Code = rules, errorsCode
+		own = rules // other answers 400 may be of a proxy
 	case worded && a.Status == http.StatusForbidden:
 		own = rules[:1] // the sender, or the account
 	}
-	if parts := a.By(own); parts[0].Class != models.Split {
-		return parts
-	}
-	return a.BadAddress()
+	return a.By(own)
 }
 
 // results reads a 2xx, which has a result for each mail, in order. If their number is not that of the mails, it is not
@@ -206,20 +190,15 @@ func (p *Adapter) results(a *kind.Answer, in *result, err error) (parts []models
 	}
 	for i, mail := range mails {
 		r := &in.Responses[i]
-		own := p.About(a, errorsCode, r.words())
-		class, reason := own.Meaning(rules)
+		own := p.About(a, "", r.words())
 		switch {
 		case r.Success && len(r.Errors) == 0:
 			parts = append(parts, own.Accepted(mail, append(r.IDs, "")[0]))
-			continue
 		case r.Success, len(r.IDs) > 0, len(r.Errors) == 0: // it says both, or nothing
-			class, reason = models.Unknown, ""
-		case class == models.Split && a.Call.Together():
-			class, reason = models.RejectedHereClass, models.RejectedHere
-		case class == models.Split:
-			class, reason = models.RejectedRecipient, models.MailboxInvalid
+			parts = append(parts, own.Part(models.Unknown, "", mail))
+		default:
+			parts = append(parts, own.Refused(mail, rules))
 		}
-		parts = append(parts, own.Part(class, reason, mail))
 	}
 	return parts
 }

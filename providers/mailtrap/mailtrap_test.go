@@ -89,6 +89,26 @@ func TestSignatures(t *testing.T) {
 	require.Equal(t, first, again, "a doubled post has the same event")
 }
 
+// TestEvents: a complaint has the same ID under both of its names, and a bounce whose code is temporary does not say
+// that the mailbox is invalid.
+func TestEvents(t *testing.T) {
+	p := adapter(t, "")
+	event := func(name, more string) models.Event {
+		got := p.Parse([]byte(`{"events":[{"event":"` + name + `","timestamp":1795262400,"message_id":"m","email":"a@b.test",` +
+			`"custom_variables":{"sd_log":"` + mailLog + `","sd_attempt":"1"}` + more + `}]}`))
+		require.Len(t, got.Events, 1)
+		return got.Events[0].Event
+	}
+	require.Equal(t, models.Complained, event("spam", "").Kind)
+	require.Equal(t, event("spam", ""), event("spam complaint", ""))
+	require.Equal(t, event("spam", ""), event("spam_complaint", ""))
+	for code, want := range map[string]models.Reason{"450": models.BounceUnknown, "4.1.0": models.BounceUnknown,
+		"550": models.MailboxInvalid, "": models.MailboxInvalid} {
+		got := event("bounce", `,"bounce_category":"invalid_recipient","response":"no","response_code":"`+code+`"`)
+		require.Equal(t, want, got.Reason, code)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	require.Empty(t, Spec.Check(testSettings("")))
 	for _, key := range []string{"short", " a1b2c3d4e5f6", "a1b2c3d4\ne5f6"} {
@@ -117,7 +137,8 @@ const (
 type fake struct {
 	t     *testing.T
 	asked []string
-	loops bool
+	loops int  // pages follow each other in a circle of so many
+	gone  bool // there are no details
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -128,13 +149,15 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	message := `{"message_id":%q,"to":"ann@rcpt.test","sent_at":"2026-11-21T11:00:00Z","custom_variables":%s`
 	own, other := `{"sd_log":"`+mailLog+`","sd_attempt":"3"}`, `{"sd_log":"`+otherLog+`","sd_attempt":"3"}`
 	switch {
-	case r.URL.Path == "/api/email_logs" && f.loops:
-		_, _ = w.Write([]byte(`{"messages":[{}],"next_page_cursor":"m1"}`))
+	case r.URL.Path == "/api/email_logs" && f.loops > 0:
+		_, _ = fmt.Fprintf(w, `{"messages":[{}],"next_page_cursor":"m%d"}`, len(f.asked)%f.loops)
 	case r.URL.Path == "/api/email_logs" && r.URL.Query().Get("search_after") == "":
 		_, _ = fmt.Fprintf(w, `{"messages":[`+message+`},`+message+`},{"message_id":"x"}],"next_page_cursor":"m1"}`,
 			"m1", own, "m2", other)
 	case r.URL.Path == "/api/email_logs":
 		_, _ = w.Write([]byte(`{"messages":[{"message_id":"m3","custom_variables":{}}],"next_page_cursor":null}`))
+	case f.gone:
+		w.WriteHeader(http.StatusNotFound)
 	case r.URL.Path == "/api/email_logs/m1", r.URL.Path == "/api/email_logs/m2":
 		_, _ = fmt.Fprintf(w, message+`,"events":[
 			{"event_type":"soft_bounce","created_at":"2026-11-21T11:30:00Z","details":{"email_service_provider_response":
@@ -192,8 +215,14 @@ func TestLookUp(t *testing.T) {
 	require.NotContains(t, f.asked[0], "category")
 	enough := errors.New("enough")
 	require.ErrorIs(t, p.LookUp(t.Context(), q, func([]byte) error { return enough }), enough)
-	f.loops = true
-	require.ErrorIs(t, p.LookUp(t.Context(), q, post), models.ErrInvalid)
+
+	got, f.gone = nil, true
+	require.NoError(t, p.LookUp(t.Context(), q, post))
+	require.Len(t, got, 2, "Mailtrap has the messages")
+	require.Equal(t, models.Processed, got[0].Event.Kind)
+	for _, f.loops = range []int{1, 3} {
+		require.ErrorIs(t, p.LookUp(t.Context(), q, post), models.ErrInvalid)
+	}
 }
 
 // TestUnlist removes each entry of an address, and no other.
@@ -218,7 +247,7 @@ func TestUnlist(t *testing.T) {
 func TestListPages(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked = append(asked, r.URL.RawQuery); len(asked) > 1 {
+		if asked = append(asked, r.URL.RawQuery); len(asked) == 2 {
 			_, _ = w.Write([]byte(`[]`))
 			return
 		}
@@ -235,6 +264,10 @@ func TestListPages(t *testing.T) {
 	page, err = p.ReadList(t.Context(), q)
 	require.NoError(t, err)
 	require.Empty(t, page.Next)
+	page, err = p.ReadList(t.Context(), q)
+	require.NoError(t, err)
+	require.Empty(t, page.Next, "a page that follows itself is the last one")
+	asked = asked[:2]
 	require.Equal(t, []string{"end_time=2026-11-21T12%3A00%3A01Z",
 		"end_time=2026-11-21T12%3A00%3A01Z&last_id=i1&start_time=2026-11-21T11%3A00%3A00Z"}, asked)
 }

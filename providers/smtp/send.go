@@ -42,7 +42,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 			return append(parts, rest(mails[i:], models.Part{Class: models.RejectedHereClass, Fewer: i,
 				Text: "the time of the call was over before this mail"})...)
 		}
-		part, ok := p.deliver(ctx, end, &mails[i])
+		part, ok := p.deliver(ctx, last, end, &mails[i])
 		if parts = append(parts, part...); !ok { // the next mail would meet the same
 			return append(parts, rest(mails[i+1:], part[len(part)-1])...)
 		}
@@ -79,7 +79,8 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()), messageID(c, r), raw})
+		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()),
+			messageID(c, r), raw})
 	}
 	if c.Together() {
 		out[0].who = c.Numbers()
@@ -103,8 +104,9 @@ func rest(mails []transaction, because models.Part) []models.Part {
 	return []models.Part{because}
 }
 
-// deliver makes one transaction. ok is false if the server cannot take the next mail of the call either.
-func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (parts []models.Part, ok bool) {
+// deliver makes one transaction, which begins by last. ok is false if the server cannot take the next mail of the call
+// either. A connection that is ready too late is kept for another call.
+func (p *Adapter) deliver(ctx context.Context, last, end time.Time, m *transaction) (parts []models.Part, ok bool) {
 	s, err := p.sessions.take(p.account.Load()), error(nil)
 	for {
 		if s == nil {
@@ -114,6 +116,11 @@ func (p *Adapter) deliver(ctx context.Context, end time.Time, m *transaction) (p
 		}
 		if err != nil {
 			return []models.Part{p.failed(connecting, err, m.who)}, false
+		}
+		if models.Passed(last) {
+			p.sessions.keep(s)
+			return []models.Part{{Class: models.Unavailable, Recipients: m.who,
+				Text: "half of the call's time was over before the server was ready"}}, false
 		}
 		stop := context.AfterFunc(ctx, func() { _ = s.conn.Conn.Close() })
 		w, at, refused, failure := p.envelope(s, m)

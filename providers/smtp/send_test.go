@@ -135,6 +135,27 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// TestSecondHalf: no transaction begins in the second half of a call's time, not even the first one. A connection that
+// was ready too late is used for the next call.
+func TestSecondHalf(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, map[string]string{"": "slow 220 test.example ESMTP"})
+	p := newAdapter(t, s)
+	p.timeout = time.Second
+	c := call(2)
+	require.Equal(t, "unavailable unavailable", classes(t, c, p.Send(t.Context(), c)))
+	require.Empty(t, s.taken())
+	require.Equal(t, "accepted accepted", classes(t, c, p.Send(t.Context(), c)))
+	require.Len(t, s.taken(), 2)
+	require.Equal(t, 1, s.conns)
+	s = newServer(t, map[string]string{".": "slow 250 ok"})
+	p = newAdapter(t, s)
+	p.timeout = time.Second
+	parts := p.Send(t.Context(), c)
+	require.Equal(t, "accepted rejected_here", classes(t, c, parts))
+	require.Equal(t, 1, parts[1].Fewer)
+}
+
 // TestMailIsComplete: what arrives has the values of its recipient, and lines with a dot as they were.
 func TestMailIsComplete(t *testing.T) {
 	t.Parallel()

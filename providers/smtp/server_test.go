@@ -7,13 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT, DATA,
 // "." for the end of the content, RSET, AUTH, and "" for the greeting. "drop" closes the connection instead, "hang" never
-// answers, and "after " before a reply drops the connection after it.
+// answers, "after " before a reply drops the connection after it, and "slow " is a reply after 600 ms.
 type server struct {
 	address string
 	replies map[string]string
@@ -68,6 +69,13 @@ func (s *server) say(c net.Conn, command, usual string) bool {
 	}
 	if !ok {
 		reply = usual
+	}
+	reply, slow := strings.CutPrefix(reply, "slow ")
+	if slow {
+		select {
+		case <-s.ended:
+		case <-time.After(600 * time.Millisecond):
+		}
 	}
 	reply, last := strings.CutPrefix(reply, "after ")
 	switch reply {

@@ -1,8 +1,6 @@
 package kind
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 
@@ -16,10 +14,4 @@ func CallKey(h http.Header, c *models.Call) http.Header {
 		h.Set("Idempotency-Key", "sd-"+c.Recipients[0].Log.ChunkID().String()+"-"+strconv.Itoa(c.Attempt))
 	}
 	return h
-}
-
-// AccountName names the account without showing its key: another one does not know the idempotency keys of this one.
-func (b *Base[K]) AccountName() string {
-	sum := sha256.Sum256([]byte(b.Root + " " + b.Keys().API))
-	return hex.EncodeToString(sum[:8])
 }

@@ -24,7 +24,8 @@ func JSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// Ask sends a query with the API key to a path of the API that answers queries, and decodes its answer into out. in and out may be nil.
+// Ask sends a query with the API key to a path of the API that answers queries, and decodes its answer into out. in and
+// out may be nil.
 // Errors: those of transport.Client.Query.
 func (b *Base[K]) Ask(ctx context.Context, method, path string, in, out any) error {
 	q := transport.Query{Method: method, URL: b.queries + path, Header: http.Header{}, Timeout: b.Timeout}

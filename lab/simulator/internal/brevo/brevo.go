@@ -3,6 +3,7 @@
 package brevo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -184,23 +185,13 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	return g.Provider, nil
 }
 
-// number returns a parameter from 0 to most, and whether it is one.
-func number(r *http.Request, name string, otherwise, most int) (int, bool) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return otherwise, true
-	}
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0 && n <= most
-}
-
 // span reads the days of a query. Without them, there is no limit.
 func span(r *http.Request) (from, to time.Time, ok bool) {
 	q, now := r.URL.Query(), time.Now()
 	first, last := q.Get("startDate"), q.Get("endDate")
-	days, ok := number(r, "days", 0, maxDays)
+	days, err := strconv.Atoi(cmp.Or(q.Get("days"), "0"))
 	switch {
-	case !ok, (first == "") != (last == ""), days > 0 && first != "":
+	case err != nil, days < 0, days > maxDays, (first == "") != (last == ""), days > 0 && first != "":
 		return from, to, false
 	case days > 0:
 		return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days), now, true
@@ -214,10 +205,11 @@ func span(r *http.Request) (from, to time.Time, ok bool) {
 
 // part returns the page of a list that a request asks for. The newest elements come first, unless it asks otherwise.
 func part[T any](r *http.Request, list []T, limit, most int) ([]T, bool) {
-	limit, ok1 := number(r, "limit", limit, most)
-	offset, ok2 := number(r, "offset", 0, 1<<30)
-	sort := r.URL.Query().Get("sort")
-	if !ok1 || !ok2 || limit == 0 || sort != "" && sort != "asc" && sort != "desc" {
+	q := r.URL.Query()
+	limit, err1 := strconv.Atoi(cmp.Or(q.Get("limit"), strconv.Itoa(limit)))
+	offset, err2 := strconv.Atoi(cmp.Or(q.Get("offset"), "0"))
+	sort := cmp.Or(q.Get("sort"), "desc")
+	if err1 != nil || err2 != nil || limit < 1 || limit > most || offset < 0 || sort != "asc" && sort != "desc" {
 		return nil, false
 	}
 	if sort != "asc" {

@@ -3,7 +3,6 @@ package brevo
 import (
 	"cmp"
 	"net/http"
-	"net/mail"
 	"path"
 	"regexp"
 	"slices"
@@ -21,37 +20,32 @@ const (
 	maxAll      = 2000 // recipients of a call
 )
 
-type person struct {
-	Email string `json:"email"`
-	Name  string `json:"name"`
-}
-
 // A version is a message version. Its header fields are not documented.
 type version struct {
-	To      []person       `json:"to"`
-	CC      []person       `json:"cc"`
-	BCC     []person       `json:"bcc"`
-	Subject string         `json:"subject"`
-	HTML    string         `json:"htmlContent"`
-	Text    string         `json:"textContent"`
-	ReplyTo *person        `json:"replyTo"`
-	Headers jsontext.Pairs `json:"headers"`
+	To      []provider.Person `json:"to"`
+	CC      []provider.Person `json:"cc"`
+	BCC     []provider.Person `json:"bcc"`
+	Subject string            `json:"subject"`
+	HTML    string            `json:"htmlContent"`
+	Text    string            `json:"textContent"`
+	ReplyTo *provider.Person  `json:"replyTo"`
+	Headers jsontext.Pairs    `json:"headers"`
 }
 
 // A call is the body of POST /smtp/email.
 type call struct {
-	Sender   *person        `json:"sender"`
-	To       []person       `json:"to"`
-	CC       []person       `json:"cc"`
-	BCC      []person       `json:"bcc"`
-	Subject  string         `json:"subject"`
-	HTML     string         `json:"htmlContent"`
-	Text     string         `json:"textContent"`
-	ReplyTo  *person        `json:"replyTo"`
-	Headers  jsontext.Pairs `json:"headers"`
-	Tags     []string       `json:"tags"`
-	Template int            `json:"templateId"`
-	Versions []version      `json:"messageVersions"`
+	Sender   *provider.Person  `json:"sender"`
+	To       []provider.Person `json:"to"`
+	CC       []provider.Person `json:"cc"`
+	BCC      []provider.Person `json:"bcc"`
+	Subject  string            `json:"subject"`
+	HTML     string            `json:"htmlContent"`
+	Text     string            `json:"textContent"`
+	ReplyTo  *provider.Person  `json:"replyTo"`
+	Headers  jsontext.Pairs    `json:"headers"`
+	Tags     []string          `json:"tags"`
+	Template int               `json:"templateId"`
+	Versions []version         `json:"messageVersions"`
 	Files    []struct {
 		Name    string `json:"name"`
 		Content string `json:"content"`
@@ -72,8 +66,8 @@ var flaws = map[provider.FlawKind][2]string{
 }
 
 const extensions = "xlsx xls ods docx docm doc csv pdf txt gif jpg jpeg png tif tiff rtf bmp cgm css shtml html htm " +
-	"zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg mpg " +
-	"wmv pkpass xlsm"
+	"zip xml ppt pptx tar ez ics mobi msg pub eps odt mp3 m4a m4v wma ogg flac wav aif aifc aiff mp4 mov avi mkv mpeg " +
+	"mpg wmv pkpass xlsm"
 
 var (
 	uuid   = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -139,17 +133,7 @@ func (g Brevo) parse(r *http.Request, body string) (*provider.Call, *provider.An
 func (in *call) letter(v *version) (l provider.Letter, key string) {
 	l = provider.Letter{Subject: cmp.Or(v.Subject, in.Subject), Text: cmp.Or(v.Text, in.Text),
 		HTML: cmp.Or(v.HTML, in.HTML), Template: in.Template != 0, Tags: slices.Clone(in.Tags)}
-	if in.Sender != nil {
-		l.From = in.Sender.String()
-	}
-	for role, list := range [3][]person{v.To, v.CC, v.BCC} {
-		for _, p := range list {
-			l.To[role] = append(l.To[role], p.String())
-		}
-	}
-	if reply := cmp.Or(v.ReplyTo, in.ReplyTo); reply != nil {
-		l.ReplyTo = []string{reply.String()}
-	}
+	l.Address(in.Sender, cmp.Or(v.ReplyTo, in.ReplyTo), v.To, v.CC, v.BCC)
 	for _, h := range slices.Concat(in.Headers, v.Headers) {
 		switch {
 		case h.Key == "idempotencyKey":
@@ -168,14 +152,6 @@ func (in *call) letter(v *version) (l provider.Letter, key string) {
 		l.Files = append(l.Files, provider.File{Name: f.Name, Content: f.Content})
 	}
 	return l, key
-}
-
-// String returns the mailbox as the mail shows it.
-func (p *person) String() string {
-	if p.Name == "" || !message.ValidAddress(p.Email) {
-		return p.Email
-	}
-	return (&mail.Address{Name: p.Name, Address: p.Email}).String()
 }
 
 // answer returns the answer to a call. Without ids, it is refused.

@@ -124,7 +124,8 @@ var (
 	stages = sync.OnceValue(wording.Stages)
 	listed = provider.NewForm(`{"message_id":"<mid>","status":<state>,"subject":<subject>,"from":<from>,"to":<address>,`+
 		`"sent_at":"<sent>","client_ip":null,"category":<tag>,"custom_variables":<metadata>,`+
-		`"sending_stream":"transactional","domain_id":1,"template_id":null,"template_variables":{},"opens_count":0,"clicks_count":0`, wording.Holes)
+		`"sending_stream":"transactional","domain_id":1,"template_id":null,"template_variables":{},`+
+		`"opens_count":0,"clicks_count":0`, wording.Holes)
 )
 
 const entry = `{"id":"<id>","type":<list>,"created_at":"<time>","email":<address>,"sending_stream":"any",` +

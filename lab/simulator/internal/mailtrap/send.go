@@ -3,7 +3,6 @@ package mailtrap
 import (
 	"cmp"
 	"net/http"
-	"net/mail"
 	"slices"
 	"strings"
 
@@ -20,25 +19,20 @@ const (
 	badCategory = provider.OwnFlaw
 )
 
-type person struct {
-	Email string `json:"email"`
-	Name  string `json:"name"`
-}
-
 // An email is the body of POST /api/send, and the base and the requests of POST /api/batch.
 type email struct {
-	From      *person        `json:"from"`
-	To        []person       `json:"to"`
-	CC        []person       `json:"cc"`
-	BCC       []person       `json:"bcc"`
-	ReplyTo   *person        `json:"reply_to"`
-	Subject   string         `json:"subject"`
-	Text      string         `json:"text"`
-	HTML      string         `json:"html"`
-	Category  string         `json:"category"`
-	Variables jsontext.Pairs `json:"custom_variables"`
-	Headers   jsontext.Pairs `json:"headers"`
-	Template  string         `json:"template_uuid"`
+	From      *provider.Person  `json:"from"`
+	To        []provider.Person `json:"to"`
+	CC        []provider.Person `json:"cc"`
+	BCC       []provider.Person `json:"bcc"`
+	ReplyTo   *provider.Person  `json:"reply_to"`
+	Subject   string            `json:"subject"`
+	Text      string            `json:"text"`
+	HTML      string            `json:"html"`
+	Category  string            `json:"category"`
+	Variables jsontext.Pairs    `json:"custom_variables"`
+	Headers   jsontext.Pairs    `json:"headers"`
+	Template  string            `json:"template_uuid"`
 	Files     []struct {
 		Name      string `json:"filename"`
 		Content   string `json:"content"`
@@ -113,17 +107,7 @@ func (in *call) letter(e *email) (l provider.Letter) {
 	for _, f := range files {
 		l.Files = append(l.Files, provider.File(f))
 	}
-	if from := cmp.Or(e.From, base.From); from != nil {
-		l.From = from.String()
-	}
-	if reply := cmp.Or(e.ReplyTo, base.ReplyTo); reply != nil {
-		l.ReplyTo = []string{reply.String()}
-	}
-	for role, list := range [3][]person{e.To, e.CC, e.BCC} {
-		for _, p := range list {
-			l.To[role] = append(l.To[role], p.String())
-		}
-	}
+	l.Address(cmp.Or(e.From, base.From), cmp.Or(e.ReplyTo, base.ReplyTo), e.To, e.CC, e.BCC)
 	either := func(own, base []message.Pair) []message.Pair {
 		if own == nil {
 			own = base
@@ -135,14 +119,6 @@ func (in *call) letter(e *email) (l provider.Letter) {
 		l.Tags = []string{category}
 	}
 	return l
-}
-
-// String returns the mailbox as the mail shows it.
-func (p *person) String() string {
-	if p.Name == "" || !message.ValidAddress(p.Email) {
-		return p.Email
-	}
-	return (&mail.Address{Name: p.Name, Address: p.Email}).String()
 }
 
 // answer returns the answer to a call. Each recipient of an email has a message of its own.
