@@ -104,6 +104,7 @@ type Provider struct {
 	settings []string // without the name of the provider
 	bounce   string
 	server   bool // it takes mail by SMTP or LMTP, and reports nothing
+	plain    bool // it takes no header fields of recipients
 }
 
 // A Pair is two providers of different kinds. The first is the one that breaks.
@@ -133,7 +134,7 @@ func NewPair(names ...string) (p Pair, err error) {
 func newProvider(k *kind) Provider {
 	about, _ := providers.Find(k.Kind) // each kind that is simulated is one of providers
 	p := Provider{Account: k.Account, Title: about.Title, settings: append([]string{"KIND=" + k.Kind}, k.settings...),
-		bounce: k.bounce, server: about.Server}
+		bounce: k.bounce, server: about.Server, plain: !about.Carries.Headers}
 	p.Name = about.Short
 	return p
 }
@@ -147,6 +148,16 @@ func (p *Provider) Bounce(log string, number int, at time.Time) string {
 // Silent reports whether a provider reports nothing of what it has accepted: it takes mail by SMTP or LMTP.
 func (p Pair) Silent(name string) bool {
 	return p[0].Name == name && p[0].server || p[1].Name == name && p[1].server
+}
+
+// Plain returns the title of the first provider that takes no header fields of recipients, or "".
+func (p Pair) Plain() string {
+	for i := range p {
+		if p[i].plain {
+			return p[i].Title
+		}
+	}
+	return ""
 }
 
 // Names returns the names of the providers.
