@@ -220,7 +220,9 @@ func (d *drill) posted() (n int) {
 // broken notes that the fault has been injected.
 func (d *drill) broken() {
 	d.mu.Lock()
-	d.brokenAt = time.Now()
+	if d.killed == 0 { // kill has set it
+		d.brokenAt = time.Now()
+	}
 	d.mu.Unlock()
 	d.unansweredAtBreak = d.unanswered.Load()
 	d.say("✗ %s", d.pair.Fill(d.story))

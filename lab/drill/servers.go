@@ -123,7 +123,11 @@ func (d *drill) startWorker(ctx context.Context, env []string) (*process, error)
 
 // kill ends a process at once.
 func (d *drill) kill(p *process) {
-	d.killed++
+	if d.killed++; d.brokenAt.IsZero() {
+		d.mu.Lock()
+		d.brokenAt = time.Now()
+		d.mu.Unlock()
+	}
 	p.kill()
 }
 
