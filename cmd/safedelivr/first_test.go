@@ -226,7 +226,7 @@ func TestInitTakesBothKeys(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(folder, "safedelivr.yaml"))
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^    secret_key_file: ".*/mj.secret_key"$`, string(text))
-	cfg, err := config.Load(filepath.Join(folder, "safedelivr.yaml"), nil)
+	cfg, err := config.Load(filepath.Join(folder, "safedelivr.yaml"), []string{})
 	require.NoError(t, err)
 	require.Equal(t, "secret-mj", cfg.Providers["mj"].SecretKey)
 }
