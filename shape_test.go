@@ -27,13 +27,15 @@ var shape = map[string]int{
 	"exported names of models":        439,
 	"exported names of service":       30,
 	longFunctions:                     20,
-	"thousands of lines, at most":     115, // of Go, and of the part of the OpenAPI document that is not generated
+	"thousands of lines, at most":     138, // of Go, and of the part of the OpenAPI document that is not generated
+	linesOfRest:                       115,
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
 }
 
 // The lines of providers and of their simulator are counted apart, because each kind of provider adds some.
 const (
+	linesOfRest    = "thousands of lines without providers and simulator, at most"
 	linesOfKind    = "lines of a kind of provider, with its stand-in and what all share, on average, rounded up to hundreds"
 	linesOfLargest = "lines of the largest kind of provider, rounded up to hundreds"
 )
@@ -89,7 +91,8 @@ func TestShape(t *testing.T) {
 	base, err := os.ReadFile("api/openapi.base.yaml")
 	require.NoError(t, err)
 	lines += strings.Count(string(base), "\n")
-	found["thousands of lines, at most"] = (lines + 999) / 1000
+	found[linesOfRest] = (lines + 999) / 1000
+	found["thousands of lines, at most"] = (lines + ofKinds + 999) / 1000
 	found[linesOfKind] = (ofKinds/len(kinds) + 99) / 100 * 100
 	found[linesOfLargest] = (slices.Max(slices.Collect(maps.Values(kinds))) + 99) / 100 * 100
 	found[longFunctions] = len(long)

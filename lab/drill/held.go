@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -113,12 +114,18 @@ func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && killed && answer == nil:
-	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || answer != nil && answer.TookMS > asleep):
+	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || sleptThrough(d.pair, answer)):
 	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false
 	}
 	return true
+}
+
+// sleptThrough reports whether a worker slept through a call to a provider that reports nothing, and read its refusal
+// too late.
+func sleptThrough(pair simulated.Pair, answer *client.Moment) bool {
+	return answer != nil && pair.Silent(answer.Provider) && answer.TookMS > asleep
 }
 
 // timedOut reports whether a call had no answer in time.

@@ -60,7 +60,7 @@ func testOptions(t *testing.T, s Suite) {
 	c.Content = content(personal)
 	delete(c.Recipients[1].Vars, "order")
 	parts := p.Send(t.Context(), c)
-	check(t, c, parts)
+	Check(t, c, parts)
 	if part, _ := classOf(parts, 2); rec.calls != 0 || !part.Class.Refused() {
 		t.Errorf("a value is missing: %s, %d requests", show(parts), rec.calls)
 	}
@@ -142,7 +142,7 @@ func testOwnHeaders(t *testing.T, s Suite, content func(...models.Header) *model
 			one.Recipients[i].Headers = c.own[i]
 		}
 		parts := p.Send(t.Context(), one)
-		check(t, one, parts)
+		Check(t, one, parts)
 		if !s.Carries.Headers || c.names && !s.Carries.HeaderNames {
 			if rec.calls != 0 || parts[0].Class != models.RejectedHereClass {
 				t.Errorf("%s: %s, %d requests for fields that cannot be carried", name, show(parts), rec.calls)
@@ -190,7 +190,7 @@ func testRecipientFields(t *testing.T, s Suite) {
 		c := call(2)
 		change(c)
 		parts := p.Send(t.Context(), c)
-		check(t, c, parts)
+		Check(t, c, parts)
 		part, _ := classOf(parts, 2)
 		if s.Carries.UTF8 && part.Class != models.Accepted || !s.Carries.UTF8 &&
 			(part.Class != models.RejectedHereClass || rec.calls > 0) {

@@ -178,7 +178,7 @@ func testPlaceholders(t *testing.T, s Suite) {
 	delete(c.Recipients[1].Vars, "order")
 	before := rec.calls
 	parts := p.Send(t.Context(), c)
-	check(t, c, parts)
+	Check(t, c, parts)
 	if part, _ := classOf(parts, 2); rec.calls != before || !part.Class.Refused() {
 		t.Errorf("a value is missing: %s, %d requests", show(parts), rec.calls-before)
 	}
@@ -229,7 +229,7 @@ func testHeaderInjection(t *testing.T, s Suite) {
 		c := call(3)
 		c.Recipients[1].Email = evil
 		parts := p.Send(t.Context(), c)
-		check(t, c, parts)
+		Check(t, c, parts)
 		if part, _ := classOf(parts, 2); !part.Class.Refused() || part.Class == models.Split {
 			t.Errorf("recipient %q: %s", evil, show(parts))
 		}
@@ -246,7 +246,7 @@ func testHeaderInjection(t *testing.T, s Suite) {
 				continue
 			}
 			parts := p.Send(t.Context(), c)
-			check(t, c, parts)
+			Check(t, c, parts)
 			if part, _ := classOf(parts, 1); !part.Class.Refused() {
 				t.Errorf("%s %q: %s", field, evil, show(parts))
 			}
@@ -274,7 +274,7 @@ func testRefusals(t *testing.T, s Suite) {
 		"an address twice, by case": again,
 		"an address twice":          same, "a log twice": twice} {
 		parts := p.Send(t.Context(), c)
-		check(t, c, parts)
+		Check(t, c, parts)
 		if len(parts) != 1 || parts[0].Class != models.RejectedHereClass || parts[0].Text == "" {
 			t.Errorf("%s: %s, want one part of class rejected_here with words", name, show(parts))
 		}
@@ -298,7 +298,7 @@ func testAnswers(t *testing.T, s Suite) {
 				c := call(n)
 				now := time.Now()
 				parts := p.Send(t.Context(), c)
-				check(t, c, parts)
+				Check(t, c, parts)
 				for i := 1; i <= n; i++ {
 					want := a.Three
 					if n == 1 {
@@ -379,7 +379,7 @@ func testGarbage(t *testing.T, s Suite) {
 			418, 422, 429, 451, 499,
 			500, 501, 502, 503, 504, 520, 599, 600, 999} {
 			parts := p.Send(t.Context(), c)
-			check(t, c, parts)
+			Check(t, c, parts)
 			for _, part := range parts {
 				switch {
 				case status >= 500 && status != 503 && part.Class != models.Unknown:
@@ -413,7 +413,7 @@ func testRedirect(t *testing.T, s Suite) {
 		p := answering(t, s, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) })
 		c := call(2)
 		parts := p.Send(t.Context(), c)
-		check(t, c, parts)
+		Check(t, c, parts)
 		if !parts[0].Class.Refused() || parts[0].Status != status {
 			t.Errorf("%d: %s", status, show(parts))
 		}

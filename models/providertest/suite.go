@@ -200,8 +200,8 @@ func chunk(k, n int) *models.Call {
 	return c
 }
 
-// check checks what must be true of all results for c.
-func check(t testing.TB, c *models.Call, parts []models.Part) {
+// Check requires what is true of all results for c: each recipient is in one part.
+func Check(t testing.TB, c *models.Call, parts []models.Part) {
 	t.Helper()
 	var seen models.Set
 	for _, p := range parts {
@@ -240,7 +240,7 @@ func check(t testing.TB, c *models.Call, parts []models.Part) {
 // only checks parts and that they are one part of the wanted class. Mails that were accepted may each have a part.
 func only(t testing.TB, c *models.Call, parts []models.Part, want ...models.Class) {
 	t.Helper()
-	check(t, c, parts)
+	Check(t, c, parts)
 	other := func(p models.Part) bool { return p.Class != models.Accepted }
 	if len(parts) == 0 || len(parts) > 1 && slices.ContainsFunc(parts, other) || !slices.Contains(want, parts[0].Class) {
 		t.Fatalf("got %s, want one part of class %v", show(parts), want)
