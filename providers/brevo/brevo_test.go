@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -34,15 +32,9 @@ func TestRequests(t *testing.T) {
 	file.Content.Headers = []models.Header{{Name: "List-Unsubscribe", Value: "<https://sender.test/u>"}}
 	same.Content.Subject, same.Content.Text, same.Content.HTML = "Hello", "", "<p>Hello</p>"
 	same.Content.From.Name = "Bäcker, Söhne"
-	for name, c := range map[string]*models.Call{
+	kindtest.Requests(t, p, map[string]*models.Call{
 		"single": file, "same": same, "batch": providertest.SampleCall(3),
-	} {
-		r, refused := p.Compose(c)
-		require.Empty(t, refused)
-		var out bytes.Buffer
-		require.NoError(t, json.Indent(&out, r.Body, "", "  "))
-		providertest.Golden(t, "request/"+name+".json", append(out.Bytes(), '\n'))
-	}
+	})
 }
 
 // TestForeignTags: a tag of a message that looks like ours is left out, because it would name another mail.
@@ -323,26 +315,13 @@ func TestInspect(t *testing.T) {
 		}))
 		p := adapter(t, server.URL)
 		account, err := p.Inspect(t.Context(), hook)
-		require.NoError(t, err, name)
-		require.Len(t, account.Findings, len(c.want), "%s: %v", name, account.Findings)
-		for i, f := range account.Findings {
-			require.Contains(t, string(f.State)+" "+f.Text, c.want[i], name)
-			require.Equal(t, f.State == inspect.OK, f.ToDo == "", name)
-		}
+		kindtest.Found(t, account, err, name, c.want...)
 		p.Close()
 		server.Close()
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/webhook/*.json")
-	for _, file := range files {
-		body, _ := os.ReadFile(file)
-		f.Add(body)
-	}
-	p := adapter(f, "")
-	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
-}
+func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
@@ -366,26 +345,9 @@ func FuzzClassify(f *testing.F) {
 	p := adapter(f, "")
 	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, reset string, body []byte) {
-		var seen models.Set
 		x := transport.Answer{Status: status, Header: http.Header{"X-Sib-Ratelimit-Reset": {reset}}, Body: body}
-		for _, part := range p.classify(c, x, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() {
-				t.Errorf("part %+v", part)
-			}
-			seen = seen.Or(part.Recipients)
-		}
-		if seen != c.Numbers() {
-			t.Errorf("%s of %s", seen, c.Numbers())
-		}
+		providertest.Check(t, c, p.classify(c, x, time.Now()))
 	})
 }
 
-func BenchmarkSend1000(b *testing.B) {
-	p, c := adapter(b, ""), providertest.SampleCall(1000)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, refused := p.Compose(c); refused != nil {
-			b.Fatal(refused)
-		}
-	}
-}
+func BenchmarkSend1000(b *testing.B) { kindtest.Compose(b, adapter(b, ""), 1000, 1) }

@@ -1,14 +1,12 @@
 package mailjet
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -27,24 +25,11 @@ func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 // TestRequests compares requests with testdata/request.
 func TestRequests(t *testing.T) {
 	p := adapter(t, "")
-	files := providertest.SampleCall(2)
-	m := providertest.Mails()[24] // with images and a PDF
-	files.Content, files.Files = &m.Content, [][]byte{[]byte("a"), []byte("b"), []byte("c")}
+	files := kindtest.Files(2, "{{name}}")
 	files.Content.HTML, files.Content.TrackOpens = "<p>{{name}}</p>", true
-	files.Content.Headers = []models.Header{{Name: "List-Unsubscribe", Value: "<https://sender.test/u?{{name}}>"}}
-	together := providertest.SampleCall(3)
-	for i, role := range []models.Role{models.To, models.CC, models.BCC} {
-		together.Recipients[i].Role = role
-	}
-	for name, c := range map[string]*models.Call{
-		"files": files, "batch": providertest.SampleCall(2), "together": together,
-	} {
-		r, refused := p.Compose(c)
-		require.Empty(t, refused)
-		var out bytes.Buffer
-		require.NoError(t, json.Indent(&out, r.Body, "", "  "))
-		providertest.Golden(t, "request/"+name+".json", append(out.Bytes(), '\n'))
-	}
+	kindtest.Requests(t, p, map[string]*models.Call{
+		"files": files, "batch": providertest.SampleCall(2), "together": kindtest.Together(),
+	})
 }
 
 // TestUnfit: a mail that Mailjet would refuse or change is not sent, and the mails to others are.
@@ -312,26 +297,13 @@ func TestInspect(t *testing.T) {
 		}))
 		p := adapter(t, server.URL)
 		account, err := p.Inspect(t.Context(), hook)
-		require.NoError(t, err, name)
-		require.Len(t, account.Findings, len(c.want), "%s: %v", name, account.Findings)
-		for i, f := range account.Findings {
-			require.Contains(t, string(f.State)+" "+f.Text, c.want[i], name)
-			require.Equal(t, f.State == inspect.OK, f.ToDo == "", name)
-		}
+		kindtest.Found(t, account, err, name, c.want...)
 		p.Close()
 		server.Close()
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/webhook/*.json")
-	for _, file := range files {
-		body, _ := os.ReadFile(file)
-		f.Add(body)
-	}
-	p := adapter(f, "")
-	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
-}
+func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
@@ -357,27 +329,8 @@ func FuzzClassify(f *testing.F) {
 	p := adapter(f, "")
 	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, body []byte, cut bool) {
-		var seen models.Set
-		for _, part := range p.classify(c, transport.Answer{Status: status, Body: body, Cut: cut}, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() {
-				t.Errorf("part %+v", part)
-			}
-			seen = seen.Or(part.Recipients)
-		}
-		if seen != c.Numbers() {
-			t.Errorf("%s of %s", seen, c.Numbers())
-		}
+		providertest.Check(t, c, p.classify(c, transport.Answer{Status: status, Body: body, Cut: cut}, time.Now()))
 	})
 }
 
-func BenchmarkSend1000(b *testing.B) {
-	p, c := adapter(b, ""), providertest.SampleCall(50)
-	b.ReportAllocs()
-	for b.Loop() {
-		for range 20 {
-			if _, refused := p.Compose(c); refused != nil {
-				b.Fatal(refused)
-			}
-		}
-	}
-}
+func BenchmarkSend1000(b *testing.B) { kindtest.Compose(b, adapter(b, ""), 50, 20) }

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -34,17 +31,8 @@ func mac(key []byte, text string) []byte {
 // TestRequests compares requests with testdata/request.
 func TestRequests(t *testing.T) {
 	p := adapter(t, "")
-	file := providertest.SampleCall(1)
-	m := providertest.Mails()[24] // with images and a PDF
-	file.Content, file.Files = &m.Content, [][]byte{[]byte("a"), []byte("b"), []byte("c")}
-	file.Content.Headers = []models.Header{{Name: "List-Unsubscribe", Value: "<https://sender.test/u?{{order}}>"}}
-	for name, c := range map[string]*models.Call{"single": file, "batch": providertest.SampleCall(3)} {
-		r, refused := p.Compose(c)
-		require.Empty(t, refused)
-		var out bytes.Buffer
-		require.NoError(t, json.Indent(&out, r.Body, "", "  "))
-		providertest.Golden(t, "request/"+name+".json", append(out.Bytes(), '\n'))
-	}
+	file := kindtest.Files(1, "{{order}}")
+	kindtest.Requests(t, p, map[string]*models.Call{"single": file, "batch": providertest.SampleCall(3)})
 }
 
 // TestWebhooks parses every documented event.
@@ -153,12 +141,7 @@ func TestInspect(t *testing.T) {
 		}))
 		p := adapter(t, server.URL)
 		account, err := p.Inspect(t.Context(), hook)
-		require.NoError(t, err, name)
-		require.Len(t, account.Findings, len(c.want), name)
-		for i, f := range account.Findings {
-			require.Contains(t, string(f.State)+" "+f.Text, c.want[i], name)
-			require.Equal(t, f.State == inspect.OK, f.ToDo == "", name)
-		}
+		kindtest.Found(t, account, err, name, c.want...)
 		p.Close()
 		server.Close()
 	}
@@ -188,15 +171,7 @@ func TestListPages(t *testing.T) {
 	)
 }
 
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/webhook/*.json")
-	for _, file := range files {
-		body, _ := os.ReadFile(file)
-		f.Add(body)
-	}
-	p := adapter(f, "")
-	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
-}
+func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
@@ -222,26 +197,9 @@ func FuzzClassify(f *testing.F) {
 	p := adapter(f, "")
 	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, header string, body []byte) {
-		var seen models.Set
 		h := http.Header{"Retry-After": {header}}
-		for _, part := range p.classify(c, transport.Answer{Status: status, Header: h, Body: body}, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() {
-				t.Errorf("part %+v", part)
-			}
-			seen = seen.Or(part.Recipients)
-		}
-		if seen != c.Numbers() {
-			t.Errorf("%s of %s", seen, c.Numbers())
-		}
+		providertest.Check(t, c, p.classify(c, transport.Answer{Status: status, Header: h, Body: body}, time.Now()))
 	})
 }
 
-func BenchmarkCompose100(b *testing.B) {
-	p, c := adapter(b, ""), providertest.SampleCall(100)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, refused := p.Compose(c); refused != nil {
-			b.Fatal(refused)
-		}
-	}
-}
+func BenchmarkCompose100(b *testing.B) { kindtest.Compose(b, adapter(b, ""), 100, 1) }

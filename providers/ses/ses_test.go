@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
@@ -31,24 +29,11 @@ func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 // TestRequests compares requests with testdata/request.
 func TestRequests(t *testing.T) {
 	p := adapter(t, "")
-	files := providertest.SampleCall(2)
-	m := providertest.Mails()[24] // with images and a PDF
-	files.Content, files.Files = &m.Content, [][]byte{[]byte("a"), []byte("b"), []byte("c")}
-	files.Content.Headers = []models.Header{{Name: "List-Unsubscribe", Value: "<https://sender.test/u?{{order}}>"}}
-	together := providertest.SampleCall(3)
-	for i, role := range []models.Role{models.To, models.CC, models.BCC} {
-		together.Recipients[i].Role = role
-	}
+	files := kindtest.Files(2, "{{order}}")
 	braces := providertest.SampleCall(2)
 	braces.Content.Text = `{{order}}}{{{order}}} \{{order}} {{#x}} {{{{/y}}}} a{b}c {`
-	for name, c := range map[string]*models.Call{"single": providertest.SampleCall(1), "bulk": providertest.SampleCall(3),
-		"files": files, "together": together, "braces": braces} {
-		r, refused := p.Compose(c)
-		require.Empty(t, refused)
-		var out bytes.Buffer
-		require.NoError(t, json.Indent(&out, r.Body, "", "  "))
-		providertest.Golden(t, "request/"+name+".json", append(out.Bytes(), '\n'))
-	}
+	kindtest.Requests(t, p, map[string]*models.Call{"single": providertest.SampleCall(1), "bulk": providertest.SampleCall(3),
+		"files": files, "together": kindtest.Together(), "braces": braces})
 }
 
 // TestWebhooks parses every documented event.
@@ -272,26 +257,13 @@ func TestInspect(t *testing.T) {
 		}))
 		p := adapter(t, server.URL)
 		account, err := p.Inspect(t.Context(), hook)
-		require.NoError(t, err, name)
-		require.Len(t, account.Findings, len(c.want), name)
-		for i, f := range account.Findings {
-			require.Contains(t, string(f.State)+" "+f.Text, c.want[i], name)
-			require.Equal(t, f.State == inspect.OK, f.ToDo == "", name)
-		}
+		kindtest.Found(t, account, err, name, c.want...)
 		p.Close()
 		server.Close()
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/webhook/*.json")
-	for _, file := range files {
-		body, _ := os.ReadFile(file)
-		f.Add(body)
-	}
-	p := adapter(f, "")
-	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
-}
+func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 // FuzzTemplate: whatever braces and backslashes a message and a value have, they arrive as they are.
 func FuzzTemplate(f *testing.F) {
@@ -349,17 +321,8 @@ func FuzzClassify(f *testing.F) {
 	p := adapter(f, "")
 	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, code string, body []byte) {
-		var seen models.Set
 		h := http.Header{"X-Amzn-Errortype": {code}}
-		for _, part := range p.classify(c, transport.Answer{Status: status, Header: h, Body: body}, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() {
-				t.Errorf("part %+v", part)
-			}
-			seen = seen.Or(part.Recipients)
-		}
-		if seen != c.Numbers() {
-			t.Errorf("%s of %s", seen, c.Numbers())
-		}
+		providertest.Check(t, c, p.classify(c, transport.Answer{Status: status, Header: h, Body: body}, time.Now()))
 	})
 }
 
