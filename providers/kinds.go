@@ -86,12 +86,14 @@ func Kinds() []Kind {
 
 // server returns a kind of mail server.
 func server(name, title string, carries models.Capabilities) Kind {
-	return Kind{Name: name, Short: name, Title: title, Server: true, Carries: carries, Check: smtp.Check, New: adapt(smtp.New)}
+	return Kind{Name: name, Short: name, Title: title, Server: true, Carries: carries, Check: smtp.Check,
+		New: adapt(smtp.New)}
 }
 
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
-	return Kind{s.Name, s.Short, s.Title, s.Domain, s.Pair, s.Region, false, s.Carries, s.Events.Boxes(), s.Check, adapt(open)}
+	return Kind{Name: s.Name, Short: s.Short, Title: s.Title, Domain: s.Domain, Pair: s.Pair, Region: s.Region,
+		Carries: s.Carries, Boxes: s.Events.Boxes(), Check: s.Check, New: adapt(open)}
 }
 
 // adapt turns the constructor of an adapter into one that returns models.Adapter.

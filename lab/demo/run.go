@@ -38,8 +38,8 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	}
 }
 
-// run sends the batch, has the first provider break when a quarter of it has been sent, heals it a while later and waits for the
-// end.
+// run sends the batch, has the first provider break when a quarter of it has been sent, heals it a while later and waits
+// for the end.
 func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.URL(""), d.o.Dir)
@@ -145,7 +145,8 @@ func (d *demo) progress(c *client.Counts) {
 		down = fmt.Sprintf(" ✗ down, %d calls refused", first.Refused)
 	}
 	d.say("%6.1fs  %s %3d %%   %s %6d messages%s   %s %6d messages   queued %d  sent %d  delivered %d  failed %d  rerouted %d",
-		d.seconds(), bar(c), percent(c), d.first(), first.Accepted, down, d.second(), second.Accepted, c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
+		d.seconds(), bar(c), percent(c), d.first(), first.Accepted, down, d.second(), second.Accepted,
+		c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
 }
 
 // viewerWait is how long the batch waits for a visitor to open the dashboard.
