@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -136,5 +137,37 @@ func TestRetryWhileBrokerIsDown(t *testing.T) {
 		b.away.Store(false)
 		r.done(batch)
 		require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
+	})
+}
+
+// TestMailIsSentWhileBrokerIsAway: the handlers of a worker get messages from its standby while the broker takes none,
+// also those of a reroute. Nothing is sent twice when the broker is back.
+func TestMailIsSentWhileBrokerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := emptyRig(t, nil, "sg", "mg")
+		b := &leaving{Broker: r.broker}
+		r.broker = b
+		cfg := fast()
+		standby, err := inproc.NewStandby([]string{"sg", "mg"}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, standby.Close()) })
+		cfg.Standby = standby
+		taking := newScripted("mg", always(models.Accepted))
+		r.engine = r.worker(cfg, newScripted("sg", always(models.Unavailable)), taking)
+		b.away.Store(true)
+		before := b.published.Load()
+		var all []*models.Batch
+		for i := range 50 {
+			all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
+		}
+		for _, batch := range all {
+			r.done(batch)
+		}
+		require.Equal(t, before, b.published.Load())
+		b.away.Store(false)
+		time.Sleep(time.Hour)
+		for _, batch := range all {
+			require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
+		}
 	})
 }

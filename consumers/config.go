@@ -30,6 +30,7 @@ type Config struct {
 	EndpointPoll   time.Duration    // how often feeds are read for endpoints that no wake is about; 0: the default
 	EndpointMailer endpoint.Mailer  // accepts mail to endpoints; nil: there is none
 
+	Standby  models.Broker         // of this process, for what the broker does not take; nil: there is none
 	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats
 	Metrics  prometheus.Registerer // nil: no metrics are published
 	Priority *priority.Scheduler   // of the process; nil: a new one

@@ -123,6 +123,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	}, dispatch.Deps{
 		Store:        e.store,
 		Broker:       e.broker,
+		Standby:      cfg.Standby,
 		Follower:     e.follower,
 		Suppressions: e.suppressions,
 		Policy:       decisions,
@@ -358,18 +359,27 @@ func (e *Engine) followProbes(ctx context.Context) {
 	}
 }
 
+// standbySlots bounds how many messages of a queue of the standby are handled at once.
+const standbySlots = 16
+
 // subscribe subscribes to all queues until ctx ends. failed receives the first error.
 func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-chan error) {
 	fail := make(chan error, 1)
-	to := func(q models.Queue, n int, h models.Handler) {
+	run := func(subscribe func() error) {
 		all.Go(func() {
-			if err := e.ages.Subscribe(ctx, q, n, h); err != nil && ctx.Err() == nil {
+			if err := subscribe(); err != nil && ctx.Err() == nil {
 				select {
 				case fail <- err:
 				default:
 				}
 			}
 		})
+	}
+	to := func(q models.Queue, n int, h models.Handler) {
+		run(func() error { return e.ages.Subscribe(ctx, q, n, h) })
+		if e.cfg.Standby != nil {
+			run(func() error { return e.cfg.Standby.Subscribe(ctx, q, min(n, standbySlots), h) })
+		}
 	}
 	// Generic handlers never wait for a provider: as many as all providers together can keep
 	// busy, and a few more.

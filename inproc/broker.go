@@ -24,10 +24,16 @@ const maxQueue = 2_000_000
 // maxParked bounds the parked messages, because each may hold a long reason.
 const maxParked = 10_000
 
+// maxStandby bounds what a standby holds in one queue, and in all delays. It is what its handlers do in a minute or
+// two, after which the agenda announces the rest again.
+const maxStandby = 10_000
+
 // Broker is a topic exchange with its queues, in memory. A crash loses all messages.
 // The agenda announces the work again.
 type Broker struct {
 	log    *slog.Logger
+	most   int // messages in one queue
+	late   int // messages in all delays; 0: any number
 	queues []*queue
 	byName map[string]*queue
 	delay  *delays
@@ -38,13 +44,23 @@ type Broker struct {
 	nextID int
 }
 
+// NewStandby returns a broker for the messages that another one cannot take for a while. It takes few, and fails beyond
+// them. Errors: models.ErrInvalid.
+func NewStandby(providers []string, log *slog.Logger) (*Broker, error) {
+	b, err := New(providers, log)
+	if err == nil {
+		b.most, b.late = maxStandby, maxStandby
+	}
+	return b, err
+}
+
 // New returns a broker with the queues of the given providers. A nil logger logs
 // nothing. Errors: models.ErrInvalid.
 func New(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{log: log, byName: map[string]*queue{}, subs: subscribers.New(context.Background())}
+	b := &Broker{log: log, most: maxQueue, byName: map[string]*queue{}, subs: subscribers.New(context.Background())}
 	for _, a := range providers {
 		if !models.ValidProviderName(a) {
 			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
@@ -92,7 +108,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 			unroutable++
 			continue
 		}
-		if q.len() >= maxQueue {
+		if q.len() >= b.most || b.late > 0 && !ms[i].NotBefore.IsZero() && b.delay.len() >= b.late {
 			return fmt.Errorf("%w: queue %s is full", models.ErrUnavailable, q.Name())
 		}
 		d := &delivery{m: ms[i], q: q}

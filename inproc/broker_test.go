@@ -41,3 +41,24 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 	require.ErrorIs(t, b.Discard(t.Context(), strconv.Itoa(more)), models.ErrNotFound)
 	require.NoError(t, b.Discard(t.Context(), strconv.Itoa(more+1)))
 }
+
+// TestStandbyIsBounded: a standby refuses what is more than its handlers can do in a minute or two, waiting or delayed.
+func TestStandbyIsBounded(t *testing.T) {
+	t.Parallel()
+	b, err := NewStandby([]string{"sg"}, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
+	late := m
+	late.NotBefore = time.Now().Add(time.Hour)
+	for range maxStandby {
+		require.NoError(t, b.Publish(t.Context(), late))
+	}
+	require.ErrorIs(t, b.Publish(t.Context(), late), models.ErrUnavailable)
+	for range maxStandby {
+		require.NoError(t, b.Publish(t.Context(), m))
+	}
+	require.ErrorIs(t, b.Publish(t.Context(), m), models.ErrUnavailable)
+	m.Lane = models.Urgent
+	require.NoError(t, b.Publish(t.Context(), m), "lanes do not fill each other")
+}

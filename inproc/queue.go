@@ -227,6 +227,12 @@ func (d *delays) add(x *delivery, at time.Time) {
 	}
 }
 
+func (d *delays) len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.heap)
+}
+
 // run calls due for each delivery whose delay has ended, until close is called.
 func (d *delays) run() {
 	defer close(d.done)

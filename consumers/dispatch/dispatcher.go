@@ -78,10 +78,11 @@ type Call struct {
 	Parts []models.Part // its answer
 }
 
-// Deps holds the dependencies of a Dispatcher. All are required.
+// Deps holds the dependencies of a Dispatcher. All but Standby are required.
 type Deps struct {
 	Store        Store
 	Broker       Publisher
+	Standby      Publisher // takes messages while Broker does not; nil: there is none
 	Follower     *control.Follower
 	Suppressions *suppression.Lists
 	Policy       *policy.Policy
@@ -95,6 +96,7 @@ type Dispatcher struct {
 	log       *slog.Logger
 	store     Store
 	broker    Publisher
+	standby   Publisher
 	follower  *control.Follower
 	policy    *policy.Policy
 	priority  *priority.Scheduler
@@ -124,6 +126,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		priority:  cfg.Priority,
 		store:     deps.Store,
 		broker:    deps.Broker,
+		standby:   deps.Standby,
 		follower:  deps.Follower,
 		policy:    deps.Policy,
 		providers: deps.Providers,

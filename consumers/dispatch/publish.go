@@ -22,10 +22,11 @@ func (d *Dispatcher) announce(ctx context.Context, c *Chunk, ms ...models.Messag
 	}
 }
 
-// Publish publishes messages and reports whether it succeeded. A failure only costs
-// time: the agenda finds the chunk.
+// Publish publishes messages and reports whether it succeeded. While the broker takes none, handlers of this process
+// get them from the standby. What that refuses only costs time: the agenda finds the chunk.
 func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 	if !d.outage.Begin(time.Now()) {
+		d.handOver(ctx, ms)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -36,7 +37,20 @@ func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 		d.log.Warn("message not published; the agenda will repeat it",
 			"chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
 	}
+	if errors.Is(err, models.ErrUnavailable) {
+		d.handOver(ctx, ms)
+	}
 	return err == nil
+}
+
+// handOver gives messages to the standby. The broker may have them, too, which is as if it delivered them twice.
+func (d *Dispatcher) handOver(ctx context.Context, ms []models.Message) {
+	if d.standby == nil {
+		return
+	}
+	for i := range ms {
+		_ = d.standby.Publish(ctx, ms[i]) // it is full: see Publish
+	}
 }
 
 // Outage tracks the time in which messages cannot be published. Once publishing has

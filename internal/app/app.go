@@ -22,6 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
@@ -45,6 +46,7 @@ type App struct {
 	wrongProviders error // of a command: mistakes in the settings of providers that are not open
 	store          models.Store
 	broker         models.Broker
+	standby        *inproc.Broker    // for what RabbitMQ does not take; nil: there is none
 	follower       *control.Follower // of the command log, for all parts
 	suppressions   *suppression.Lists
 	metrics        *prometheus.Registry
@@ -130,6 +132,12 @@ func (a *App) buildEngine(context.Context) (err error) {
 		return nil
 	}
 	c := EngineConfig(a.cfg, a.log)
+	if BrokerName(a.cfg) == "rabbitmq" {
+		if a.standby, err = inproc.NewStandby(a.cfg.ProviderNames(), a.log); err != nil {
+			return err
+		}
+		c.Standby = a.standby
+	}
 	c.Priority = a.priority
 	c.Follower, c.Suppressions, c.Metrics = a.follower, a.suppressions, a.metrics
 	c.EndpointMailer = func(ctx context.Context, e *endpoint.Endpoint, post string, body []byte) (string, error) {

@@ -128,6 +128,9 @@ func (a *App) Close() {
 			a.log.Warn("broker not closed cleanly", "err", err)
 		}
 	}
+	if a.standby != nil {
+		_ = a.standby.Close() // it returns no error
+	}
 	if a.store != nil {
 		if err := a.store.Close(); err != nil {
 			a.log.Warn("store not closed cleanly", "err", err)

@@ -29,19 +29,23 @@ import (
 // clusterNodes is the number of nodes of a cluster.
 const clusterNodes = 3
 
-// TestLostNodes starts a cluster of RabbitMQ and kills a node of it. At full size it does the same with Cassandra, and
-// runs the scenarios with wrong clocks.
+// TestLostNodes starts clusters of RabbitMQ and kills one node, and two. At full size it kills a node of Cassandra, too,
+// and runs the scenarios with wrong clocks.
 func TestLostNodes(t *testing.T) {
 	environ := testkit.Servers().Env(t)
-	for server, make := range map[string]func(*cluster) *scenario{
-		"rabbitmq":  brokerNodeKilled,
-		"cassandra": storeNodeKilled,
+	for _, lost := range []struct {
+		server string
+		make   func(*cluster) *scenario
+	}{
+		{"rabbitmq", brokerNodeKilled},
+		{"rabbitmq", brokerWithoutMajority},
+		{"cassandra", storeNodeKilled},
 	} {
-		if server == "cassandra" && !testkit.Long() {
+		if lost.server == "cassandra" && !testkit.Long() {
 			continue
 		}
-		c := &cluster{server: server}
-		s := make(c)
+		c := &cluster{server: lost.server}
+		s := lost.make(c)
 		if !chosen(s.name) {
 			continue
 		}
