@@ -22,6 +22,8 @@ const (
 	AcceptanceResumed = "acceptance.resumed"
 	SendingStopped    = "sending.stopped"
 	SendingResumed    = "sending.resumed"
+	BrokerLost        = "broker.lost"
+	BrokerRecovered   = "broker.recovered"
 )
 
 // Notice is what operators may want to hear of.

@@ -93,6 +93,15 @@ var words = map[condition.Kind]map[condition.Place]string{
 		condition.Metric:     `safedelivr_condition{kind="disk_reserve",provider=""} 1`,
 		condition.Alert:      "SafedelivrDiskReserve",
 	},
+	condition.NoBroker: {
+		condition.Overview:   "The broker takes no messages",
+		condition.Operations: "a majority of the nodes of RabbitMQ",
+		condition.Health:     "mail is sent up to a minute late",
+		condition.Notice:     "broker.lost",
+		condition.Log:        "broker.lost",
+		condition.Metric:     `safedelivr_condition{kind="no_broker",provider=""} 1`,
+		condition.Alert:      "SafedelivrNoBroker",
+	},
 	condition.WebhooksRefused: {
 		condition.Overview:     "Webhooks of mg are refused: wrong key",
 		condition.Providers:    "Webhooks of mg are refused: wrong key",
@@ -119,6 +128,9 @@ func TestConditions(t *testing.T) {
 		},
 		condition.DiskReserve: func(*seen) []string {
 			return []string{"SAFEDELIVR_LIMITS_DISK_RESERVE=" + strconv.Itoa(1<<60)}
+		},
+		condition.NoBroker: func(s *seen) []string {
+			return []string{"SAFEDELIVR_AMQP_URL=amqp://guest:guest@" + freeAddr(s.t) + "/"}
 		},
 		condition.WebhooksRefused: func(s *seen) []string {
 			s.sim.Inject(simulator.Fault{Account: "mg", Mode: simulator.ModeBadSignature})

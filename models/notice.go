@@ -2,7 +2,6 @@ package models
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -26,6 +25,8 @@ const (
 	AcceptanceResumed NoticeKind = "acceptance.resumed" // they are accepted again
 	SendingStopped    NoticeKind = "sending.stopped"    // no provider accepts mail
 	SendingResumed    NoticeKind = "sending.resumed"    // one does again
+	BrokerLost        NoticeKind = "broker.lost"        // the broker takes and delivers no messages
+	BrokerRecovered   NoticeKind = "broker.recovered"   // it does again
 	EndpointDisabled  NoticeKind = "endpoint.disabled"  // it failed, and gets no posts; also in the feed of its user
 )
 
@@ -77,19 +78,9 @@ func (n *Notice) Text() string {
 	case UnknownOutcomes:
 		s = fmt.Sprintf("Calls to provider %s ended without an answer: whether it has the mail to %d recipients is unknown "+
 			"until evidence settles it.", n.Provider, n.Count)
-	case WebhooksRefused:
-		s = fmt.Sprintf("Webhooks of provider %s are refused since %s. Its mail stays sent without a report.",
-			n.Provider, clock(n.Since))
-	case WebhooksAccepted:
-		s = fmt.Sprintf("Webhooks of provider %s are accepted again. They were refused since %s.", n.Provider, clock(n.Since))
-	case AcceptanceStopped:
-		s = fmt.Sprintf("Batches are refused since %s, because a disk is nearly full.", clock(n.Since))
-	case AcceptanceResumed:
-		s = fmt.Sprintf("Batches are accepted again. They were refused since %s.", clock(n.Since))
-	case SendingStopped:
-		return strings.TrimSpace(fmt.Sprintf("No provider accepts mail since %s. %s", clock(n.Since), OneLine(n.Why)))
-	case SendingResumed:
-		s = fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
+	case WebhooksRefused, WebhooksAccepted, AcceptanceStopped, AcceptanceResumed, SendingStopped, SendingResumed,
+		BrokerLost, BrokerRecovered:
+		s = n.conditionText()
 	case QueueStalled:
 		s = n.stalledText()
 	case SuppressionAdded:
@@ -114,10 +105,37 @@ func (n *Notice) Text() string {
 		s = fmt.Sprintf("Endpoint %s of %s is disabled: %s. Nothing is posted to it until it is enabled.",
 			n.Endpoint.ID, of, n.Endpoint.Why)
 	}
-	if n.Why != "" {
-		s += " Reason: " + OneLine(n.Why)
+	switch {
+	case n.Why == "":
+		return s
+	case n.Kind == SendingStopped || n.Kind == BrokerLost: // a sentence of its own
+		return s + " " + OneLine(n.Why)
 	}
-	return s
+	return s + " Reason: " + OneLine(n.Why)
+}
+
+// conditionText says that a condition begins or ends, for people.
+func (n *Notice) conditionText() string {
+	switch n.Kind {
+	case WebhooksRefused:
+		return fmt.Sprintf("Webhooks of provider %s are refused since %s. Its mail stays sent without a report.",
+			n.Provider, clock(n.Since))
+	case WebhooksAccepted:
+		return fmt.Sprintf("Webhooks of provider %s are accepted again. They were refused since %s.", n.Provider, clock(n.Since))
+	case AcceptanceStopped:
+		return fmt.Sprintf("Batches are refused since %s, because a disk is nearly full.", clock(n.Since))
+	case AcceptanceResumed:
+		return fmt.Sprintf("Batches are accepted again. They were refused since %s.", clock(n.Since))
+	case SendingStopped:
+		return fmt.Sprintf("No provider accepts mail since %s.", clock(n.Since))
+	case SendingResumed:
+		return fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
+	case BrokerLost:
+		return fmt.Sprintf("The broker takes no messages since %s.", clock(n.Since))
+	case BrokerRecovered:
+		return fmt.Sprintf("The broker takes messages again. It took none since %s.", clock(n.Since))
+	}
+	return ""
 }
 
 // stalledText says what happened to a queue, for people.

@@ -327,7 +327,7 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 		}
 	}
 	if broker != nil {
-		miss("broker", "unavailable; batches are accepted and announced later")
+		miss("broker", "unavailable; mail is accepted, and sent up to a minute late")
 	}
 	return r
 }

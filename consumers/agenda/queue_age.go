@@ -27,7 +27,7 @@ type QueueAges struct {
 	broker models.Broker
 	worker string
 
-	blind time.Time // since when the queues cannot be read although the broker answers; zero: they can
+	away time.Time // since when the queues cannot be read; zero: they can
 
 	mu      sync.Mutex
 	served  map[models.Queue]*served
@@ -66,10 +66,12 @@ func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 func (a *QueueAges) poll(ctx context.Context, log *slog.Logger) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
-	if err != nil {
-		return errors.Join(err, a.report(ctx, a.unreadable(ctx, err, began), log))
+	if ctx.Err() != nil {
+		return err // it says nothing about the broker
 	}
-	a.blind = time.Time{}
+	if noted := a.noteBroker(ctx, err, began); err != nil || noted != nil {
+		return errors.Join(err, noted)
+	}
 	a.mu.Lock()
 	for _, d := range depths {
 		if d.Ready == 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// A broker may keep a consumer and deliver nothing to it: RabbitMQ 4.3 does so after a consumer time-out, and so does
-// a quorum queue without a leader. Nothing breaks then, so that nothing subscribes again. The agenda sends the mail
-// meanwhile, minutes late. This file finds such queues by what every worker knows: messages wait, a handler of the
-// queue is free here, and no worker has taken a message.
+// A broker may keep a consumer and deliver nothing to it: RabbitMQ 4.3 does so after a consumer time-out. Nothing breaks
+// then, so that nothing subscribes again. The agenda sends the mail meanwhile, minutes late. This file finds such
+// queues by what every worker knows: messages wait, a handler of the queue is free here, and no worker has taken a
+// message. It also reports a broker that does not answer, or has queues without a leader.
 
 // stallAfter is how long that lasts until a queue is subscribed anew. With the pause between two looks it is less than
 // a minute.
@@ -103,29 +103,36 @@ func (a *QueueAges) stalled(depths []models.Depth, now time.Time) (out []telemet
 	return out
 }
 
-// unreadable returns a report if a queue could not be read for stallAfter although the broker answers: RabbitMQ refuses
-// to describe a quorum queue that has no leader. Subscribing anew would not help, and the error names the queue.
-func (a *QueueAges) unreadable(ctx context.Context, err error, now time.Time) []telemetry.StalledQueue {
+// awayKept is how long a report about the broker is kept. A worker renews it with each look.
+const awayKept = time.Minute
+
+// noteBroker reports since when the broker does not answer this worker or describes no queues, and once that it does
+// again. Subscribing anew would not help.
+func (a *QueueAges) noteBroker(ctx context.Context, err error, now time.Time) error {
+	var state telemetry.BrokerState
 	switch {
-	case a.broker.Ping(ctx) != nil:
-		a.blind = time.Time{} // the broker is away, which is known elsewhere
-	case a.blind.IsZero():
-		a.blind = now
-	case now.Sub(a.blind) >= stallAfter:
-		return []telemetry.StalledQueue{{Queue: "unreadable", Since: a.blind, Why: models.OneLine(err.Error())}}
+	case err == nil && a.away.IsZero():
+		return nil
+	case err == nil:
+		a.away = time.Time{}
+	default:
+		if a.away.IsZero() {
+			a.away = now
+		}
+		state = telemetry.BrokerState{Since: a.away, Why: models.OneLine(err.Error())}
 	}
-	return nil
+	raw, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	return a.store.PutTransient(ctx, telemetry.BrokerReport, a.worker, raw, awayKept)
 }
 
-// report stores and logs which queues were subscribed anew, or cannot be read.
+// report stores and logs which queues were subscribed anew.
 func (a *QueueAges) report(ctx context.Context, queues []telemetry.StalledQueue, log *slog.Logger) error {
 	for _, q := range queues {
-		if q.Why != "" {
-			log.Error("a queue cannot be read although the broker answers", "since", q.Since, "err", q.Why)
-		} else {
-			log.Error("a queue delivered nothing although its consumer stayed; it is subscribed anew",
-				"queue", q.Queue, "since", q.Since, "waiting", q.Waiting)
-		}
+		log.Error("a queue delivered nothing although its consumer stayed; it is subscribed anew",
+			"queue", q.Queue, "since", q.Since, "waiting", q.Waiting)
 		raw, err := json.Marshal(q)
 		if err == nil {
 			err = a.store.PutTransient(ctx, telemetry.StalledQueueReport, q.Queue, raw, reportKept)

@@ -21,8 +21,8 @@ import (
 // deaf is a broker whose first subscription to each queue delivers nothing, although it stays.
 type deaf struct {
 	models.Broker
-	subscribed     atomic.Int32
-	unread, absent atomic.Bool // whether its queues cannot be read, and whether it is away
+	subscribed atomic.Int32
+	unread     atomic.Bool // whether its queues cannot be read
 }
 
 func (b *deaf) Depths(ctx context.Context) ([]models.Depth, error) {
@@ -30,13 +30,6 @@ func (b *deaf) Depths(ctx context.Context) ([]models.Depth, error) {
 		return nil, fmt.Errorf("%w: queue 'sd.batch.urgent' has no leader", models.ErrUnavailable)
 	}
 	return b.Broker.Depths(ctx)
-}
-
-func (b *deaf) Ping(ctx context.Context) error {
-	if b.absent.Load() {
-		return models.ErrUnavailable
-	}
-	return b.Broker.Ping(ctx)
 }
 
 func (b *deaf) Subscribe(ctx context.Context, q models.Queue, n int, h models.Handler) error {
@@ -107,23 +100,6 @@ func TestStalledQueueIsSubscribedAnew(t *testing.T) {
 			require.EqualValues(t, 2, b.subscribed.Load())
 		})
 	})
-	t.Run("without a leader", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			b := &deaf{Broker: inproctest.New(t, "sg")}
-			b.unread.Store(true)
-			b.absent.Store(true)
-			reported := start(t, b, func(context.Context, models.Message) models.Disposition { return models.Done() })
-			time.Sleep(10 * time.Minute)
-			synctest.Wait()
-			require.Zero(t, reported(), "the broker is away")
-			b.absent.Store(false)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			require.Contains(t, reported().Why, "sd.batch.urgent")
-			require.EqualValues(t, 1, b.subscribed.Load())
-		})
-	})
 	t.Run("busy", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -139,5 +115,41 @@ func TestStalledQueueIsSubscribedAnew(t *testing.T) {
 			require.EqualValues(t, 2, b.subscribed.Load())
 			require.Zero(t, reported())
 		})
+	})
+}
+
+// TestBrokerWithoutLeaderIsReported: a worker reports since when it cannot read the queues, and that it can again. A
+// look that its end interrupts says nothing about the broker.
+func TestBrokerWithoutLeaderIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &deaf{Broker: inproctest.New(t, "sg")}
+		store := memory.Open(t)
+		ages := NewQueueAges(store, b, "w")
+		reported := func() telemetry.BrokerState {
+			all, err := telemetry.Reports[telemetry.BrokerState](t.Context(), store, telemetry.BrokerReport)
+			require.NoError(t, err)
+			return all["w"]
+		}
+		log := slog.New(slog.DiscardHandler)
+		require.NoError(t, ages.poll(t.Context(), log))
+		require.Zero(t, reported())
+		b.unread.Store(true)
+		began := time.Now()
+		for range 3 {
+			require.Error(t, ages.poll(t.Context(), log))
+			time.Sleep(40 * time.Second)
+		}
+		require.True(t, began.Equal(reported().Since))
+		require.Contains(t, reported().Why, "sd.batch.urgent")
+		b.unread.Store(false)
+		require.NoError(t, ages.poll(t.Context(), log))
+		require.Zero(t, reported())
+
+		b.unread.Store(true)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, ages.poll(ended, log))
+		require.Zero(t, reported())
 	})
 }

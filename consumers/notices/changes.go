@@ -1,7 +1,6 @@
 package notices
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -117,7 +116,7 @@ func queueChanges(s *feed.Status, reports map[string][]byte) (out []models.Notic
 			Kind:  models.QueueStalled,
 			Since: q.Since,
 			Count: int64(q.Waiting),
-			Why:   cmp.Or(q.Why, "the queue is "+queue),
+			Why:   "the queue is " + queue,
 		})
 	}
 	return out

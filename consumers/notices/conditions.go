@@ -16,12 +16,14 @@ import (
 var begun = map[condition.Kind]models.NoticeKind{
 	condition.NoProvider:      models.SendingStopped,
 	condition.DiskReserve:     models.AcceptanceStopped,
+	condition.NoBroker:        models.BrokerLost,
 	condition.WebhooksRefused: models.WebhooksRefused,
 }
 
 var ended = map[condition.Kind]models.NoticeKind{
 	condition.NoProvider:      models.SendingResumed,
 	condition.DiskReserve:     models.AcceptanceResumed,
+	condition.NoBroker:        models.BrokerRecovered,
 	condition.WebhooksRefused: models.WebhooksAccepted,
 }
 

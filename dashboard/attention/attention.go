@@ -132,6 +132,12 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 			text += " " + c.Do()
 		}
 		a.add(true, c.Title(), text, "/settings/webhooks", "Check the key")
+	case condition.NoBroker:
+		text := "Since " + since + ". " + c.Text()
+		if a.who.Operator {
+			text += " " + c.Do()
+		}
+		a.add(true, c.Title(), text, "/operations", "View operations")
 	case condition.DiskReserve:
 		text := "Since " + since + "."
 		if a.who.Operator {

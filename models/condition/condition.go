@@ -25,10 +25,11 @@ const (
 	NoProvider      Kind = "no_provider"      // no provider accepts mail
 	WebhooksRefused Kind = "webhooks_refused" // the posts of a provider cannot be verified
 	DiskReserve     Kind = "disk_reserve"     // a disk is full, so nothing is accepted
+	NoBroker        Kind = "no_broker"        // the broker takes and delivers no messages
 )
 
 // Kinds lists the kinds, the gravest first.
-var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, WebhooksRefused}
+var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, NoBroker, WebhooksRefused}
 
 // Place is where a condition is shown.
 type Place string
@@ -55,6 +56,7 @@ var Shown = map[Kind][]Place{
 	NoWorker:        {Overview, Providers, Operations, ProviderList, Health, Metric, Alert},
 	NoProvider:      {Overview, Providers, Operations, ProviderList, Health, Notice, Log, Metric, Alert},
 	DiskReserve:     {Overview, Operations, Health, Notice, Log, Metric, Alert},
+	NoBroker:        {Overview, Operations, Health, Notice, Log, Metric, Alert},
 	WebhooksRefused: {Overview, Providers, Settings, Operations, ProviderList, Health, Notice, Log, Metric, Alert},
 }
 
@@ -69,6 +71,7 @@ type Condition struct {
 	Posts    int64           `json:"posts,omitempty"`
 	Disk     *telemetry.Disk `json:"disk,omitempty"`
 	Offline  bool            `json:"offline,omitempty"` // of NoProvider: an operator took all of them offline
+	Why      string          `json:"why,omitempty"`     // of NoBroker: the error
 }
 
 // Key names a condition among those of an installation.
@@ -87,6 +90,8 @@ func (c *Condition) Title() string {
 		return "Webhooks of " + c.Provider + " are refused: " + c.cause()
 	case DiskReserve:
 		return "Batches are refused: the disk is nearly full"
+	case NoBroker:
+		return "The broker takes no messages"
 	}
 	return string(c.Kind)
 }
@@ -116,6 +121,8 @@ func (c *Condition) Text() string {
 		return fmt.Sprintf("%d posts since %s. Messages stay sent until their reports are accepted.", c.Posts, clock(c.Since))
 	case DiskReserve:
 		return fmt.Sprintf("%s has %s free, and the reserve is %s.", c.Disk.Folder, size(c.Disk.Free), size(c.Disk.Reserve))
+	case NoBroker:
+		return "Workers send mail without it, up to a minute late."
 	}
 	return ""
 }
@@ -138,6 +145,8 @@ func (c *Condition) Do() string {
 			"_WEBHOOK_KEY, and restart."
 	case DiskReserve:
 		return "Free space on that disk, or lower SAFEDELIVR_LIMITS_DISK_RESERVE."
+	case NoBroker:
+		return "Check that a majority of the nodes of RabbitMQ run, and that workers reach them. The error is: " + c.Why
 	}
 	return ""
 }
@@ -169,6 +178,8 @@ func (c *Condition) Word() string {
 			c.Provider, c.cause(), c.Posts, clock(c.Since))
 	case DiskReserve:
 		return fmt.Sprintf("%s free, the reserve is %s; batches are refused", size(c.Disk.Free), size(c.Disk.Reserve))
+	case NoBroker:
+		return "the broker takes no messages; mail is sent up to a minute late"
 	}
 	return ""
 }
@@ -196,17 +207,36 @@ func Read(ctx context.Context, store Store, providers []string, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
+	brokers, err := telemetry.Reports[telemetry.BrokerState](ctx, store, telemetry.BrokerReport)
+	if err != nil {
+		return nil, err
+	}
 	out := ofWorkers(workers, providers)
 	for process, d := range disks {
 		if !d.Since.IsZero() {
 			out = append(out, Condition{Kind: DiskReserve, Process: process, Since: d.Since, Disk: &d})
 		}
 	}
+	out = append(out, ofBrokers(brokers)...)
 	out = append(out, ofReceivers(refused, received, now)...)
 	slices.SortFunc(out, func(a, b Condition) int {
 		return cmp.Or(slices.Index(Kinds, a.Kind)-slices.Index(Kinds, b.Kind), strings.Compare(a.Key(), b.Key()))
 	})
 	return out, nil
+}
+
+// ofBrokers returns NoBroker if the broker is away for any worker: since the first of them reported it.
+func ofBrokers(brokers map[string]telemetry.BrokerState) []Condition {
+	c := Condition{Kind: NoBroker}
+	for _, b := range brokers {
+		if !b.Since.IsZero() && (c.Since.IsZero() || b.Since.Before(c.Since)) {
+			c.Since, c.Why = b.Since, b.Why
+		}
+	}
+	if c.Since.IsZero() {
+		return nil
+	}
+	return []Condition{c}
 }
 
 // ofWorkers returns what is wrong by the reports of workers. A provider accepts mail if it does so for any worker.

@@ -43,6 +43,8 @@ const (
 	AcceptanceResumed = Type(models.AcceptanceResumed)
 	SendingStopped    = Type(models.SendingStopped)
 	SendingResumed    = Type(models.SendingResumed)
+	BrokerLost        = Type(models.BrokerLost)
+	BrokerRecovered   = Type(models.BrokerRecovered)
 )
 
 // All selects all types, also for those that are added later.
@@ -58,7 +60,7 @@ var Types = []Type{
 var NoticeTypes = []Type{
 	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes,
 	Type(models.QueueStalled), QuotaNear, ComplaintsHigh, SuppressionAdded, EndpointDisabled, WebhooksRefused,
-	WebhooksAccepted, AcceptanceStopped, AcceptanceResumed, SendingStopped, SendingResumed,
+	WebhooksAccepted, AcceptanceStopped, AcceptanceResumed, SendingStopped, SendingResumed, BrokerLost, BrokerRecovered,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -118,6 +120,8 @@ var typeWords = map[Type]struct{ words, title string }{
 	AcceptanceResumed: {"batches accepted again", "Batches are accepted again"},
 	SendingStopped:    {"no provider accepts mail", "No provider accepts mail"},
 	SendingResumed:    {"a provider accepts mail again", "A provider accepts mail again"},
+	BrokerLost:        {"no broker", "The broker takes no messages"},
+	BrokerRecovered:   {"broker recovered", "The broker takes messages again"},
 	All:               {"everything", ""},
 }
 

@@ -29,6 +29,15 @@ const StalledQueueReport = "stalled queue"
 type StalledQueue struct {
 	Queue   string    `json:"queue"` // its name without the prefix
 	Since   time.Time `json:"since"`
-	Waiting int       `json:"waiting"`       // messages in it
-	Why     string    `json:"why,omitempty"` // for people; empty: its consumers got nothing
+	Waiting int       `json:"waiting"` // messages in it
+}
+
+// BrokerReport is the kind of a BrokerState, by worker.
+const BrokerReport = "broker"
+
+// BrokerState says since when the broker does not answer a worker, or describes none of its queues. RabbitMQ refuses to
+// describe a quorum queue without a leader.
+type BrokerState struct {
+	Since time.Time `json:"since,omitzero"` // zero: all is well
+	Why   string    `json:"why,omitempty"`  // the error
 }
