@@ -12,7 +12,7 @@ import (
 )
 
 // brokerWithoutMajority kills two of three nodes of RabbitMQ. The last one still answers, and no quorum queue has a
-// leader. Safedelivr must accept and send mail meanwhile, and publish the notice queue.stalled within a minute.
+// leader. Safedelivr must accept and send mail meanwhile, and publish the notice broker.lost within a minute.
 func brokerWithoutMajority(c *cluster) *scenario {
 	return &scenario{
 		name:   "broker-without-majority",
@@ -62,7 +62,7 @@ func (d *drill) sendsWithoutLeaders(ctx context.Context, c *cluster, last int, k
 		d.taken("")-before, time.Since(killed).Seconds())
 	var at time.Time
 	err := d.until(ctx, "the notice is published", func() bool {
-		list, err := d.notices(ctx, client.QueueStalled)
+		list, err := d.notices(ctx, client.BrokerLost)
 		for _, n := range list {
 			if n.At.After(killed) {
 				at = n.At

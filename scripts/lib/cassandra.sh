@@ -5,7 +5,7 @@ CASSANDRA_VERSION=5.0.5
 CASSANDRA_JARS=$JARS/cassandra-$CASSANDRA_VERSION
 CASSANDRA_MAIN=org.apache.cassandra.service.CassandraDaemon
 
-cassandra_settings() { printf 'CQL_PORT STORAGE_PORT HEAP'; }
+cassandra_settings() { printf 'CQL_PORT STORAGE_PORT HEAP CENTRES'; }
 cassandra_ports() { [ "$NODE" -gt 1 ] || printf 'CQL_PORT STORAGE_PORT'; }
 cassandra_process() { printf 'java'; }
 cassandra_where() { printf 'cql 127.0.0.%s:%s' "$NODE" "$CQL_PORT"; }
@@ -84,6 +84,8 @@ cassandra_configure() {
 	# schema then; nodes of a cluster are killed, and find theirs at the start before the log is read.
 	[ "$nodes" -gt 1 ] || flush=false
 	[[ $HEAP =~ ^[0-9]+[kKmMgG]$ ]] || die "SAFEDELIVR_CASSANDRA_HEAP is a number with M or G, not $HEAP"
+	[[ $CENTRES =~ ^[1-9]$ ]] || die "SAFEDELIVR_CASSANDRA_CENTRES is a number from 1 to 9, not $CENTRES"
+	printf 'dc=datacenter%d\nrack=rack1\n' $(((NODE - 1) % CENTRES + 1)) >"$top/etc/rackdc.properties"
 	server_certificate "127.0.0.$NODE"
 	for file in cassandra.yaml logback.xml java.args; do
 		fill "$HERE/cassandra/$file" "$top/etc/$file" CQL_PORT="$CQL_PORT" STORAGE_PORT="$STORAGE_PORT" \
