@@ -217,9 +217,10 @@ type Provider struct {
 	// verifies webhooks: a public key, a signing key, or a secret in their header ([which](webhooks.md))
 	WebhookKey string `koanf:"webhook_key"`
 	// verifies webhooks, too, while the key is being changed
-	WebhookKeyOld   string `koanf:"webhook_key_old"`
-	settings.Server `koanf:",squash"`
-	settings.Amazon `koanf:",squash"`
+	WebhookKeyOld    string `koanf:"webhook_key_old"`
+	settings.Server  `koanf:",squash"`
+	settings.Bounces `koanf:",squash"`
+	settings.Amazon  `koanf:",squash"`
 	// `none` if the provider cannot reach this server: mail that it accepted counts as delivered, marked `unconfirmed`
 	Events string `koanf:"events" oneof:"webhook,none" default:"webhook"`
 	// share of the mail, relative to the other providers

@@ -16,7 +16,8 @@ const fileSuffix = "_file"
 // The settings that are secrets, or may contain one.
 var (
 	secrets         = []string{"store", "cassandra.password", "amqp.url", "github.client_secret"}
-	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old", "password", "secret_key", "secret_access_key"}
+	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old", "password", "secret_key", "secret_access_key",
+		"bounce_imap_password"}
 )
 
 // maxSecret bounds the size of a file with a secret, in bytes.

@@ -223,6 +223,7 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 		Timeout:       c.Timeout,
 		MaxConns:      c.Concurrency,
 		Server:        c.Server,
+		Bounces:       c.Bounces,
 		Amazon:        c.Amazon,
 	}
 	if !s.Verifiable() {

@@ -53,7 +53,7 @@ func (a *App) Reload(next *config.Config) error {
 // settingsFrom returns the settings of a provider with the keys of another configuration.
 func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
 	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
-	s.APIKey, s.Pair, s.Password = n.APIKey, n.Pair, n.Password
+	s.APIKey, s.Pair, s.Password, s.BouncePassword = n.APIKey, n.Pair, n.Password, n.BouncePassword
 	s.AccessKeyID, s.SecretAccessKey, s.Topics = n.AccessKeyID, n.SecretAccessKey, n.Topics
 	s.WebhookKey, s.WebhookKeyOld, s.Events = n.WebhookKey, n.WebhookKeyOld, n.Events
 	return s

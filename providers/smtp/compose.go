@@ -13,8 +13,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 )
 
-// compose returns the mail to a recipient, or to all recipients of a call. lacks names a placeholder without a value.
-func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byte, lacks string, err error) {
+// compose returns the mail to a recipient, or to all recipients of a call, with a token if there is one. lacks names a
+// placeholder without a value.
+func compose(c *models.Call, r *models.CallRecipient, date time.Time, token string) (raw []byte, lacks string, err error) {
 	f, lacks := message.Render(c.Content, &r.Recipient)
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
 	m.FromMailAddress(address(c.Content.From.Name, c.Content.From.Email))
@@ -45,6 +46,9 @@ func compose(c *models.Call, r *models.CallRecipient, date time.Time) (raw []byt
 	for _, h := range f.Headers {
 		folded := strings.ReplaceAll(h.Value, "?= =?", "?=\r\n =?") // a line has 998 bytes at most (RFC 5322, 2.1.1)
 		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
+	}
+	if token != "" {
+		m.SetGenHeaderPreformatted(tokenHeader, token)
 	}
 	body(m, c, &f)
 	var b bytes.Buffer

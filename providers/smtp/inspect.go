@@ -38,6 +38,14 @@ func (p *Adapter) Inspect(ctx context.Context, _ string) (inspect.Account, error
 	if p.account.Load().user != "" {
 		a.Add(inspect.OK, "account", "may log in", "")
 	}
+	if p.HasMailbox() {
+		if err := p.mailbox().Check(ctx); err != nil {
+			a.Add(inspect.Wrong, "mailbox", "reports cannot be read: "+p.words(err.Error()),
+				"Check the settings that begin with bounce_, and that the mailbox exists.")
+		} else {
+			a.Add(inspect.OK, "mailbox", "can be read", "")
+		}
+	}
 	return a, nil
 }
 

@@ -72,14 +72,15 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 			out[0].to = append(out[0].to, r.Email)
 			continue
 		}
-		raw, missing, err := compose(c, r, now)
+		token := p.token(r.Log, c.Attempt)
+		raw, missing, err := compose(c, r, now, token)
 		if err != nil {
 			return nil, message.Refuse(c.Numbers(), "", "the mail cannot be composed: "+parse.Text(err.Error()))
 		}
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		out = append(out, transaction{c.Content.From.Email, []string{r.Email}, models.SetOf(r.Log.Recipient()),
+		out = append(out, transaction{p.returnPath(c.Content.From.Email, token), []string{r.Email}, models.SetOf(r.Log.Recipient()),
 			messageID(c, r), raw})
 	}
 	if c.Together() {

@@ -29,6 +29,7 @@ const maxRecipients = 50
 
 // An Adapter is one provider of the kind SMTP or LMTP. It implements models.Adapter.
 type Adapter struct {
+	name     string
 	lmtp     bool
 	address  string // host:port, or the path of a socket
 	host     string
@@ -36,12 +37,17 @@ type Adapter struct {
 	roots    *x509.CertPool // nil: those of the system
 	hello    string
 	timeout  time.Duration
+	bounces  common.Bounces // without its password
 	account  atomic.Pointer[account]
 	sessions pool
 }
 
 // account is replaced as a whole while the adapter is in use.
-type account struct{ user, password, before string }
+type account struct {
+	user, password, before string
+	keys                   [2]string // of the tokens in reports; the first makes new ones
+	mailbox                string    // password of the mailbox with reports
+}
 
 var _ models.Adapter = (*Adapter)(nil)
 
@@ -84,7 +90,7 @@ func Check(s settings.Settings) []error {
 	if s.Events == models.EventsWebhook {
 		wrong("events", "must be none: a server that takes mail by SMTP reports no events to a URL")
 	}
-	return errs
+	return append(errs, checkBounces(&s)...)
 }
 
 // security returns how connections are encrypted: as the settings say, or as is usual.
@@ -112,7 +118,7 @@ func New(s settings.Settings) (*Adapter, error) {
 		return nil, err
 	}
 	s = s.WithDefaults()
-	p := &Adapter{lmtp: s.Kind == "lmtp", host: s.Host, address: s.Host, tls: security(&s), timeout: s.Timeout,
+	p := &Adapter{name: s.Name, bounces: s.Bounces, lmtp: s.Kind == "lmtp", host: s.Host, address: s.Host, tls: security(&s), timeout: s.Timeout,
 		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns)}
 	if !strings.HasPrefix(s.Host, "/") {
 		p.address = net.JoinHostPort(s.Host, strconv.Itoa(cmp.Or(s.Port, ports[p.tls])))
@@ -121,9 +127,11 @@ func New(s settings.Settings) (*Adapter, error) {
 	return p, nil
 }
 
-// SetKeys replaces the user and the password by those of settings that Check has accepted. Calls in flight keep theirs.
+// SetKeys replaces the user, the passwords and the keys of tokens by those of settings that Check has accepted. Calls in
+// flight keep theirs.
 func (p *Adapter) SetKeys(s settings.Settings) {
-	a := &account{user: s.User, password: s.Password}
+	a := &account{user: s.User, password: s.Password, keys: [2]string{s.WebhookKey, s.WebhookKeyOld},
+		mailbox: s.BouncePassword}
 	if old := p.account.Load(); old != nil {
 		a.before = old.password
 	}
@@ -174,9 +182,6 @@ func (p *Adapter) Verify(context.Context, *models.Webhook) (models.Verified, err
 	return models.Verified{}, errNoWebhooks
 }
 
-// Parse implements models.Adapter.
-func (p *Adapter) Parse([]byte) models.Parsed { return models.Parsed{} }
-
 // Close implements models.Adapter.
 func (p *Adapter) Close() { p.sessions.close() }
 
@@ -188,7 +193,7 @@ var errNoWebhooks = &models.WebhookError{
 // know a command may repeat it, so that words removes the password as it was sent, too.
 func (p *Adapter) words(text string) string {
 	a, encode := p.account.Load(), base64.StdEncoding.EncodeToString
-	secrets := []string{a.password, a.before}
+	secrets := []string{a.password, a.before, a.mailbox}
 	if a.password != "" {
 		secrets = append(secrets, encode([]byte("\x00"+a.user+"\x00"+a.password)), encode([]byte(a.password)))
 	}
