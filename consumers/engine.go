@@ -18,9 +18,11 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/guard"
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/consumers/lists"
 	"github.com/safedelivr/safedelivr/consumers/notices"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/reports"
 	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/internal/priority"
@@ -263,6 +265,8 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.endpoints.Run),
 		inLowPriority(e.lists.Run),
 		inLowPriority(e.lists.RunPublishing),
+		inLowPriority((&reports.Reader{Runner: jobs.Runner{Store: e.store, Worker: e.cfg.Worker, Log: e.log}, Inbox: e.store,
+			Broker: e.broker, Providers: e.providers, Refused: (&observer{metrics: e.metrics}).EventRefused}).Run),
 		inLowPriority(e.events.RunSoftBounces),
 		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
 	}
