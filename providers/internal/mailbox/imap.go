@@ -28,10 +28,9 @@ var _ Mailbox = (*IMAP)(nil)
 
 // Check implements Mailbox.
 func (m *IMAP) Check(ctx context.Context) error {
-	c, _, stop, err := m.open(ctx)
+	_, _, stop, err := m.open(ctx)
 	if err == nil {
 		stop()
-		err = c.Logout().Wait()
 	}
 	return err
 }
