@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -104,13 +105,33 @@ func (t *session) Data(r io.Reader) error {
 		return errClosed
 	}
 	if w.status/100 == 2 {
-		return nil
+		return t.report()
 	}
 	e := &smtp.SMTPError{Code: w.status, Message: w.String()}
 	if n, _ := fmt.Sscanf(e.Message, "%d.%d.%d", &e.EnhancedCode[0], &e.EnhancedCode[1], &e.EnhancedCode[2]); n == 3 {
 		_, e.Message, _ = strings.Cut(e.Message, " ")
 	}
 	return e
+}
+
+// report puts the reports about an accepted mail into the Maildir of the account.
+func (t *session) report() error {
+	for _, to := range t.to {
+		raw, ok := sim.Report(message.OutcomeOf(to, t.a.name), t.from, to)
+		folder := t.a.provider.Customer.Maildir
+		if !ok || folder == "" {
+			continue
+		}
+		f, err := os.CreateTemp(filepath.Join(folder, "tmp"), "*.simulator")
+		if err == nil {
+			_, err = f.WriteString(raw)
+			err = errors.Join(err, f.Close(), os.Rename(f.Name(), filepath.Join(folder, "new", filepath.Base(f.Name()))))
+		}
+		if err != nil {
+			t.a.s.log.Error("simulator: writing a report", "account", t.a.name, "err", err)
+		}
+	}
+	return nil
 }
 
 // completes runs an exchange, and reports whether it was not aborted.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -135,4 +137,37 @@ func TestFaultsOfMailServer(t *testing.T) {
 	st := s.Stats(simulator.SMTP)
 	require.EqualValues(t, 24, st.Calls)
 	require.EqualValues(t, 2, st.Hung)
+}
+
+// TestMailServerReports: what the server finds out after it has accepted a mail comes to the sender as a mail.
+func TestMailServerReports(t *testing.T) {
+	t.Parallel()
+	s := simulator.New(simulator.Options{})
+	dir := t.TempDir()
+	for _, folder := range []string{"tmp", "new"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, folder), 0o700))
+	}
+	require.NoError(t, s.AddAccount(simulator.Account{Name: "relay", Kind: simulator.SMTP, Key: "secret", Maildir: dir}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeSMTP(l, "relay") }()
+	t.Cleanup(func() {
+		s.Close()
+		require.NoError(t, <-ended)
+	})
+	require.Equal(t, 250, transact(t, simulator.SMTP, l.Addr().String(), "m1", "deliver@sim.test", "async-relay@sim.test",
+		"expire-other@sim.test", "complain@sim.test"))
+	files, err := filepath.Glob(filepath.Join(dir, "new", "*"))
+	require.NoError(t, err)
+	var all string
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		require.NoError(t, err)
+		all += string(raw)
+	}
+	require.Len(t, files, 2)
+	require.Contains(t, all, "Final-Recipient: rfc822; async-relay@sim.test\r\nAction: failed\r\nStatus: 5.1.1")
+	require.Contains(t, all, "Feedback-Type: abuse\r\nVersion: 1\r\nOriginal-Rcpt-To: complain@sim.test")
+	require.Contains(t, all, "To: shop@example.com")
 }

@@ -25,7 +25,9 @@ type Customer struct {
 	// which webhooks carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64, Mailtrap: any text; empty =
 	// one is made. Amazon SES: unused.
 	SigningKey string `json:"signing_key,omitempty"`
-	PublicKey  string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
+	// SMTP and LMTP: path of a Maildir that gets the reports about mail that was accepted. Empty = none are made.
+	Maildir   string `json:"maildir,omitempty"`
+	PublicKey string `json:"public_key,omitempty"` // verifies webhooks; empty if the signing key is a shared secret
 }
 
 // An Account is a Customer with what the simulator lends to the imitation.

@@ -1,5 +1,5 @@
 // Package smtp imitates a mail server that takes mail for others by SMTP. It has no webhooks: what it refuses, it
-// refuses while the mail is handed over.
+// refuses while the mail is handed over, or reports by mail.
 package smtp
 
 import (
