@@ -214,7 +214,8 @@ type Provider struct {
 	Domain string `koanf:"domain"`
 	// API of another region, or a simulator. If it is not set, it is that of the kind
 	BaseURL string `koanf:"base_url"`
-	// verifies webhooks: a public key, a signing key, or a secret in their header ([which](webhooks.md))
+	// verifies webhooks: a public key, a signing key, or a secret in their header ([which](webhooks.md)). For SMTP and
+	// LMTP a secret that signs the addresses of [reports](smtp.md#reports)
 	WebhookKey string `koanf:"webhook_key"`
 	// verifies webhooks, too, while the key is being changed
 	WebhookKeyOld    string `koanf:"webhook_key_old"`
