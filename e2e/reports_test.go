@@ -17,8 +17,9 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
-// TestReportsByMail: a mail server takes mails, and later reports by mail what became of them. A mail that another
-// provider can deliver goes there, and the others end. Reports that arrive twice, or are forged, count once or not at all.
+// TestReportsByMail: a mail server accepts mails, and later reports by mail that it could not deliver them. A mail that
+// another provider can deliver goes there, and the others end. A report that arrives twice counts once, and a forged one
+// does not count.
 func TestReportsByMail(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		pair, err := simulated.NewPair(simulator.SMTP, simulator.SendGrid)
@@ -36,7 +37,9 @@ func TestReportsByMail(t *testing.T) {
 			"SAFEDELIVR_PROVIDERS_SMTP_BOUNCE_MAILDIR="+read)
 		r.serveHere()
 		locals := []string{"user", "async-smtp", "expire-smtp", "complain-smtp", "defer-then-deliver-smtp"}
-		id := r.post(mail{n: len(locals), providers: []string{"smtp", "sg"}, address: func(i int) string { return fmt.Sprintf("%s+%d@demo.test", locals[i], i) }})
+		id := r.post(mail{n: len(locals), providers: []string{"smtp", "sg"}, address: func(i int) string {
+			return fmt.Sprintf("%s+%d@demo.test", locals[i], i)
+		}})
 		r.done(id)
 		for _, l := range r.logs(id, "") {
 			require.True(t, l.State == client.Delivered && l.Unconfirmed, "%+v", l)

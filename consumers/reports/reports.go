@@ -22,8 +22,12 @@ const (
 // Reader reads the mailboxes. All fields are required.
 type Reader struct {
 	jobs.Runner
-	Inbox     interface{ PutInbox(ctx context.Context, in models.Inbox) error }
-	Broker    interface{ Publish(ctx context.Context, ms ...models.Message) error }
+	Inbox interface {
+		PutInbox(ctx context.Context, in models.Inbox) error
+	}
+	Broker interface {
+		Publish(ctx context.Context, ms ...models.Message) error
+	}
 	Providers *provider.Set
 	// Refused is called for each mail that has no report about a mail of its provider.
 	Refused func(provider, why string)

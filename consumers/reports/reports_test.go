@@ -102,7 +102,8 @@ func (s *state) reader(t *testing.T, worker string, boxes map[string]*box) *Read
 		specs = append(specs, provider.Spec{Adapter: b, Provider: models.Provider{Name: name}})
 	}
 	log := slog.New(slog.DiscardHandler)
-	providers, err := provider.NewSet(specs, &provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log}, nil)
+	cfg := &provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log}
+	providers, err := provider.NewSet(specs, cfg, nil)
 	require.NoError(t, err)
 	return &Reader{Runner: jobs.Runner{Store: s, Worker: worker, Log: log}, Inbox: s, Broker: s, Providers: providers,
 		Refused: func(provider, why string) {
@@ -128,7 +129,7 @@ func run(t *testing.T, d time.Duration, readers ...*Reader) {
 }
 
 // TestReportsReachTheInbox: all reports of a mailbox are stored and announced once, in entries that are not too large. A
-// mailbox that hangs keeps no other waiting, and a provider without one is left alone.
+// mailbox that hangs keeps no other waiting. A provider without one is not asked.
 func TestReportsReachTheInbox(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
-// minKey is how long the key of tokens is at least. Who gets a mail could try all shorter ones.
+// minKey is how long the key of tokens is at least. The recipient of a mail could try all shorter ones.
 const minKey = 20
 
 // checkBounces returns the mistakes in the settings of the mailbox with reports.
@@ -36,7 +36,7 @@ func checkBounces(s *settings.Settings) (errs []error) {
 			" characters before the @: each mail gets a longer address made from it")
 	}
 	if len(s.WebhookKey) < minKey || s.WebhookKeyOld != "" && len(s.WebhookKeyOld) < minKey {
-		wrong("webhook_key", "must be a secret of at least "+strconv.Itoa(minKey)+" characters, so that nobody can forge reports")
+		wrong("webhook_key", "must be a secret of at least "+strconv.Itoa(minKey)+" characters: it signs reports")
 	}
 	switch mode := cmp.Or(b.BounceTLS, common.TLS); {
 	case (b.BounceMaildir == "") == (b.BounceHost == ""):

@@ -15,7 +15,9 @@ import (
 
 // compose returns the mail to a recipient, or to all recipients of a call, with a token if there is one. lacks names a
 // placeholder without a value.
-func compose(c *models.Call, r *models.CallRecipient, date time.Time, token string) (raw []byte, lacks string, err error) {
+func compose(
+	c *models.Call, r *models.CallRecipient, date time.Time, token string,
+) (raw []byte, lacks string, err error) {
 	f, lacks := message.Render(c.Content, &r.Recipient)
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
 	m.FromMailAddress(address(c.Content.From.Name, c.Content.From.Email))

@@ -172,8 +172,8 @@ const maxReports = 1000
 func (p *Adapter) HasMailbox() bool { return p.bounces.BounceAddress != "" }
 
 // ReadReports calls store with the reports in the mailbox, in groups, and removes those that it has stored. Each can be
-// parsed by Parse. A report may be stored again if the process is killed meanwhile. Its events then have the same IDs. Mail
-// without a report about a mail of this provider is marked as read; others is how much of it there was.
+// parsed by Parse. A report may be stored again if the process is killed meanwhile. Its events then have the same IDs.
+// Mail without a report about a mail of this provider is marked as read; others is the number of those mails.
 func (p *Adapter) ReadReports(ctx context.Context, store func([]models.Post) error) (others int, err error) {
 	err = p.mailbox().Each(ctx, maxReports, report.MaxSize, func(group []mailbox.Mail) error {
 		var posts []models.Post

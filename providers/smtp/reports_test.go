@@ -107,8 +107,8 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportIsOfItsMail: only who has the token of a mail can report about it, and about no other. Of two tokens that of
-// the address counts to which the report was sent.
+// TestReportIsOfItsMail: a report needs the token of a mail, and is about no other. Of two tokens, the one in the address
+// of the report counts.
 func TestReportIsOfItsMail(t *testing.T) {
 	t.Parallel()
 	p, log := bounced(t)
@@ -199,7 +199,8 @@ func TestBrokenReports(t *testing.T) {
 			require.Fail(t, "wrong", "%d events of %d bytes", got, n)
 		}
 	}
-	long := bytes.Replace(whole, []byte("Return-Path: <bounces"), []byte(strings.Repeat("X: y\r\n", 1<<20)+"Return-Path: <b"), 1)
+	long := bytes.Replace(whole, []byte("Return-Path: <bounces"),
+		[]byte(strings.Repeat("X: y\r\n", 1<<20)+"Return-Path: <b"), 1)
 	require.Len(t, p.Parse(long[:report.MaxSize]).Events, 1, "the mail that it is about is cut off")
 	nested := func(depth int) []byte {
 		raw := whole
@@ -257,13 +258,14 @@ func TestBounceSettings(t *testing.T) {
 		change func(*settings.Settings)
 		want   []string
 	}{
-		"a Maildir":          {func(*settings.Settings) {}, nil},
-		"IMAP":               {imap, nil},
-		"no address":         {func(s *settings.Settings) { s.BounceAddress = "" }, []string{"bounce_address"}},
-		"no domain":          {func(s *settings.Settings) { s.BounceAddress = "bounces" }, []string{"bounce_address"}},
-		"a name":             {func(s *settings.Settings) { s.BounceAddress = "B <b@x.example>" }, []string{"bounce_address"}},
-		"the longest":        {func(s *settings.Settings) { s.BounceAddress = strings.Repeat("b", 19) + "@x.example" }, nil},
-		"too long":           {func(s *settings.Settings) { s.BounceAddress = strings.Repeat("b", 20) + "@x.example" }, []string{"bounce_address"}},
+		"a Maildir":   {func(*settings.Settings) {}, nil},
+		"IMAP":        {imap, nil},
+		"no address":  {func(s *settings.Settings) { s.BounceAddress = "" }, []string{"bounce_address"}},
+		"no domain":   {func(s *settings.Settings) { s.BounceAddress = "bounces" }, []string{"bounce_address"}},
+		"a name":      {func(s *settings.Settings) { s.BounceAddress = "B <b@x.example>" }, []string{"bounce_address"}},
+		"the longest": {func(s *settings.Settings) { s.BounceAddress = strings.Repeat("b", 19) + "@x.example" }, nil},
+		"too long": {func(s *settings.Settings) { s.BounceAddress = strings.Repeat("b", 20) + "@x.example" },
+			[]string{"bounce_address"}},
 		"no key":             {func(s *settings.Settings) { s.WebhookKey = "" }, []string{"webhook_key"}},
 		"a short key":        {func(s *settings.Settings) { s.WebhookKey = "short" }, []string{"webhook_key"}},
 		"no mailbox":         {func(s *settings.Settings) { s.BounceMaildir = "" }, []string{"bounce_maildir"}},
@@ -369,7 +371,7 @@ func TestInspectMailbox(t *testing.T) {
 	require.Empty(t, names(t, dir, "new"))
 }
 
-// FuzzReports: whatever a mail has, it does not break the parser, and its events are about the mail of its token.
+// FuzzReports: no mail breaks the parser, and all events are about the mail of its token.
 func FuzzReports(f *testing.F) {
 	p, log := bounced(f)
 	files, err := filepath.Glob("testdata/reports/*.eml")

@@ -53,7 +53,7 @@ tools() {
 	need 'python3 -c "import cryptography"' python3-cryptography || code=1
 	need 'command -v nginx' nginx-light || code=1 # the examples of docs/proxy.md
 	need 'command -v caddy' caddy || code=1
-	need 'command -v dovecot' dovecot-imapd || code=1 # an IMAP server of somebody else
+	need 'command -v dovecot' dovecot-imapd || code=1 # an IMAP server
 	need 'ruby -e "require \"action_mailer\""' ruby-actionmailer || code=1 # the recipes
 	need '[ -d /usr/share/php/Illuminate/Http ]' php-symfony-mailer php-illuminate-http php-guzzlehttp-guzzle || code=1
 	need 'python3 -m pip --version' python3-pip || code=1 # schemas of Kubernetes and the client in Python

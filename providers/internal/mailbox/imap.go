@@ -129,7 +129,7 @@ func (b *inbox) group(uids []imap.UID) error {
 	case err != nil:
 		b.unreadable = err
 		return nil
-	case len(group) == 0: // somebody else has removed them
+	case len(group) == 0: // another client has removed them
 		return nil
 	}
 	if err := b.take(group); err != nil {

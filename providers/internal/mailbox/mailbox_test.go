@@ -90,7 +90,8 @@ func newMaildir(t *testing.T) (Maildir, fixture) {
 	n := 0
 	return dir, fixture{dir, func(t *testing.T, text string) {
 		n++
-		require.NoError(t, os.WriteFile(filepath.Join(string(dir), unread, fmt.Sprintf("%d.host", n)), []byte(text), 0o600))
+		at := filepath.Join(string(dir), unread, fmt.Sprintf("%d.host", n))
+		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
 	}}
 }
 
@@ -122,7 +123,8 @@ func TestUnreadableFiles(t *testing.T) {
 		case 1:
 			require.NoError(t, os.Symlink("/etc/passwd", at))
 		case 2:
-			require.NoError(t, os.WriteFile(filepath.Join(string(dir), unread, fmt.Sprintf(".hidden%d", i)), []byte("x"), 0o600))
+			at = filepath.Join(filepath.Dir(at), fmt.Sprintf(".hidden%d", i))
+			require.NoError(t, os.WriteFile(at, []byte("x"), 0o600))
 		}
 	}
 	box.put(t, "Subject: remove\r\n\r\n")
@@ -215,7 +217,7 @@ func TestIMAP(t *testing.T) {
 			if c.security != settings.NoTLS {
 				wrong = *box
 				wrong.TLS = &tls.Config{ServerName: "127.0.0.1"}
-				require.Error(t, wrong.Check(t.Context()), "its certificate is of an authority that nobody knows")
+				require.Error(t, wrong.Check(t.Context()), "the authority of its certificate is not known")
 			}
 		})
 	}
