@@ -77,7 +77,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 		r.engine = r.worker(cfg, p)
 		require.Eventually(
 			t,
-			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
+			func() bool { _, ok := r.engine.outbox.Outage.UnannouncedSince(); return !ok },
 			patience,
 			10*time.Millisecond,
 			"the backlog of the start is republished",
@@ -88,7 +88,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 		all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // reconciled while the broker is down
 		require.Eventually(
 			t,
-			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return ok },
+			func() bool { _, ok := r.engine.outbox.Outage.UnannouncedSince(); return ok },
 			patience,
 			10*time.Millisecond,
 		)
@@ -103,7 +103,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 		}
 		require.Eventually(
 			t,
-			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
+			func() bool { _, ok := r.engine.outbox.Outage.UnannouncedSince(); return !ok },
 			patience,
 			10*time.Millisecond,
 		)
@@ -128,7 +128,7 @@ func TestRetryWhileBrokerIsDown(t *testing.T) {
 		require.Eventually(
 			t,
 			func() bool {
-				_, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
+				_, ok := r.engine.outbox.Outage.UnannouncedSince()
 				return ok && refusing.count() > 0
 			},
 			patience,

@@ -355,7 +355,7 @@ func TestCheckFindsLostRecipients(t *testing.T) {
 		cfg.KeepContent = time.Nanosecond
 		later, err := New(r.store, r.broker, nil, cfg)
 		require.NoError(t, err)
-		t.Cleanup(later.dispatch.Stop)
+		t.Cleanup(later.work.Stop)
 		require.Empty(t, check(later), "they were due to be removed")
 	})
 }

@@ -50,6 +50,9 @@ type Engine struct {
 	flows        *provider.Flows
 	silence      *provider.SilenceDetector
 	reporter     *cluster.Reporter
+	chunks       *dispatch.Chunks
+	outbox       *dispatch.Outbox
+	work         *dispatch.Work
 	dispatch     *dispatch.Dispatcher
 	rollup       *rollup.Rollup
 	events       *events.Processor
@@ -116,22 +119,15 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 // buildRooms builds the rooms that handle chunks, in the order of their imports.
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
-	e.dispatch = dispatch.New(dispatch.Config{
+	calls := dispatch.Config{
 		Worker:   cfg.Worker,
 		Times:    cfg.Times,
 		Pace:     cfg.Pace,
 		Priority: cfg.Priority,
 		Logger:   cfg.Logger,
-	}, dispatch.Deps{
-		Store:        e.store,
-		Broker:       e.broker,
-		Standby:      cfg.Standby,
-		Follower:     e.follower,
-		Suppressions: e.suppressions,
-		Policy:       decisions,
-		Providers:    e.providers,
-		Observer:     seen,
-	})
+	}
+	e.chunks = dispatch.NewChunks(calls, e.store, e.follower)
+	e.outbox, e.work = dispatch.NewOutbox(e.broker, cfg.Standby, cfg.Logger), dispatch.NewWork()
 	e.rollup = rollup.New(rollup.Config{
 		Worker: cfg.Worker,
 		Times:  cfg.Times,
@@ -139,7 +135,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Pace:   cfg.Pace,
 		Sole:   cfg.Sole,
 		Logger: cfg.Logger,
-	}, e.store, e.dispatch, e.metrics.watched)
+	}, e.store, e.chunks, e.metrics.watched)
 	e.rollup.OnCounted(guard.New(guard.Config{Bounces: cfg.Bounces, Keep: cfg.KeepLogs, Logger: cfg.Logger}, e.store, e.follower).Counted)
 	e.evidence = evidence.New(evidence.Config{
 		Worker: cfg.Worker,
@@ -150,9 +146,22 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Store:     e.store,
 		Policy:    decisions,
 		Providers: e.providers,
-		Dispatch:  e.dispatch,
+		Chunks:    e.chunks,
+		Outbox:    e.outbox,
 	})
-	e.dispatch.Connect(e.evidence, e.rollup)
+	e.dispatch = dispatch.New(calls, dispatch.Deps{
+		Store:        e.store,
+		Chunks:       e.chunks,
+		Outbox:       e.outbox,
+		Work:         e.work,
+		Follower:     e.follower,
+		Suppressions: e.suppressions,
+		Policy:       decisions,
+		Providers:    e.providers,
+		Observer:     seen,
+		Evidence:     e.evidence,
+		Summaries:    e.rollup,
+	})
 	e.events = events.New(events.Config{
 		Worker:   cfg.Worker,
 		Times:    cfg.Times,
@@ -167,6 +176,9 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Broker:       e.broker,
 		Providers:    e.providers,
 		Flows:        e.flows,
+		Chunks:       e.chunks,
+		Outbox:       e.outbox,
+		Work:         e.work,
 		Dispatch:     e.dispatch,
 		Summaries:    e.rollup,
 		Observer:     seen,
@@ -182,6 +194,8 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Follower:  e.follower,
 		Providers: e.providers,
 		Members:   e.cluster,
+		Chunks:    e.chunks,
+		Outbox:    e.outbox,
 		Dispatch:  e.dispatch,
 		Inbox:     e.events,
 		Summaries: e.rollup,
@@ -314,16 +328,16 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	case err = <-failed:
 	}
 	stop()
-	graceTimer := time.AfterFunc(grace, e.dispatch.Stop)
+	graceTimer := time.AfterFunc(grace, e.work.Stop)
 	work.Wait()
 	stopSupport()
 	e.history.Finish(e.log)
 	// If an append is not resolved in time, another worker resolves it by its agenda.
-	lastTimer := time.AfterFunc(2*time.Second, e.dispatch.Stop)
-	e.dispatch.Wait()
+	lastTimer := time.AfterFunc(2*time.Second, e.work.Stop)
+	e.work.Wait()
 	lastTimer.Stop()
 	graceTimer.Stop()
-	e.dispatch.Stop()
+	e.work.Stop()
 	return err
 }
 
@@ -404,7 +418,7 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 }
 
 // Accepted notes a batch that this process has just stored, with its first chunk.
-func (e *Engine) Accepted(b *models.Batch, first models.Chunk) { e.dispatch.Accepted(b, first) }
+func (e *Engine) Accepted(b *models.Batch, first models.Chunk) { e.chunks.Accepted(b, first) }
 
 // Flush renews every marked summary. Tests call it, and commands that need exact sums.
 func (e *Engine) Flush(ctx context.Context) error { return e.rollup.Flush(ctx) }

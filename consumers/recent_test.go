@@ -137,7 +137,7 @@ func TestSummaryOfEmptyLedger(t *testing.T) {
 		)
 		require.NoError(t, err)
 		b := r.batch(3, false, nil)
-		untouched, err := e.dispatch.Load(t.Context(), b.ID)
+		untouched, err := e.chunks.Load(t.Context(), b.ID)
 		require.NoError(t, err)
 		counted.n.Store(0)
 		e.rollup.MarkChunk(untouched)

@@ -72,7 +72,7 @@ func TestReplayAfterFailure(t *testing.T) {
 		p.fixed = true
 		e, err := New(r.store, r.broker, providers, fast()) // the command's engine does not run
 		require.NoError(t, err)
-		t.Cleanup(e.dispatch.Stop)
+		t.Cleanup(e.work.Stop)
 		replay := func() (events.Replayed, error) {
 			return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(events.Replayed) {})
 		}

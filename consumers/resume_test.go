@@ -38,11 +38,11 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 // caughtUp waits until the worker has republished the backlog of earlier ones.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	r.engine.dispatch.OutgoingOutage().MarkUnannounced(time.Now())
+	r.engine.outbox.Outage.MarkUnannounced(time.Now())
 	require.Eventually(
 		r.t,
 		func() bool {
-			_, open := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
+			_, open := r.engine.outbox.Outage.UnannouncedSince()
 			return !open && r.idle()
 		},
 		patience,

@@ -87,7 +87,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 			none := 0
 			for _, e := range engines {
 				part, ok := e.cluster.Share()
-				if _, behind := e.dispatch.OutgoingOutage().UnannouncedSince(); ok && !behind && part.Size == len(engines) &&
+				if _, behind := e.outbox.Outage.UnannouncedSince(); ok && !behind && part.Size == len(engines) &&
 					provider.Portion(1, part) == 0 {
 					none++
 				}

@@ -71,10 +71,10 @@ type backlog struct {
 // no message waited when this worker started: all may have been lost with the process,
 // as those of the in-process broker are.
 func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
-	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // a worker may have died during an outage
+	a.outbox.Outage.MarkUnannounced(time.Now()) // a worker may have died during an outage
 	var c *backlog
 	for range models.Every(ctx, backlogPoll) {
-		since, ok := a.dispatch.OutgoingOutage().UnannouncedSince()
+		since, ok := a.outbox.Outage.UnannouncedSince()
 		if !ok {
 			continue
 		}
@@ -90,7 +90,7 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 			continue
 		}
 		if len(c.left[0])+len(c.left[1]) == 0 {
-			a.dispatch.OutgoingOutage().CaughtUp(c.begun)
+			a.outbox.Outage.CaughtUp(c.begun)
 			c = nil
 		}
 	}
@@ -191,7 +191,7 @@ func (a *Agenda) republishLane(
 	var group []models.Message
 	flush := func(next time.Time) error {
 		for some := range slices.Chunk(group, backlogGroup) { // a single batch may have thousands of chunks
-			if !a.dispatch.Publish(ctx, some...) {
+			if !a.outbox.Publish(ctx, some...) {
 				return errUnannounced
 			}
 		}

@@ -64,6 +64,8 @@ type Deps struct {
 	Follower  *control.Follower
 	Providers *provider.Set
 	Members   Members
+	Chunks    *dispatch.Chunks
+	Outbox    *dispatch.Outbox
 	Dispatch  *dispatch.Dispatcher
 	Inbox     InboxSweeper
 	Summaries dispatch.SummaryMarks
@@ -79,6 +81,8 @@ type Agenda struct {
 	follower  *control.Follower
 	providers *provider.Set
 	members   Members
+	chunks    *dispatch.Chunks
+	outbox    *dispatch.Outbox
 	dispatch  *dispatch.Dispatcher
 	inbox     InboxSweeper
 	summaries dispatch.SummaryMarks
@@ -98,6 +102,8 @@ func New(cfg Config, deps Deps) *Agenda {
 		follower:  deps.Follower,
 		providers: deps.Providers,
 		members:   deps.Members,
+		chunks:    deps.Chunks,
+		outbox:    deps.Outbox,
 		dispatch:  deps.Dispatch,
 		inbox:     deps.Inbox,
 		summaries: deps.Summaries,

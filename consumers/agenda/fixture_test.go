@@ -97,27 +97,27 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 	require.NoError(t, err)
 	follower := control.NewFollower(store)
 	decisions := policy.Config{MaxRetries: 10, Recheck: cfg.Recheck, Delays: []time.Duration{time.Second}}
-	d := dispatch.New(
-		dispatch.Config{
-			Times: settings.Times{
-				StartBy:     time.Second,
-				Recheck:     cfg.Recheck,
-				KeepContent: 24 * time.Hour,
-			},
-			Priority: priority.New(),
-			Logger:   cfg.Logger,
+	calls := dispatch.Config{
+		Times: settings.Times{
+			StartBy:     time.Second,
+			Recheck:     cfg.Recheck,
+			KeepContent: 24 * time.Hour,
 		},
-		dispatch.Deps{
-			Store:     store,
-			Broker:    broker,
-			Follower:  follower,
-			Policy:    policy.New(decisions, []models.Provider{{Name: "sg"}}),
-			Providers: providers,
-			Observer:  nothing{},
-		},
-	)
-	d.Connect(nothing{}, nothing{})
-	t.Cleanup(d.Stop)
+		Priority: priority.New(),
+		Logger:   cfg.Logger,
+	}
+	chunks, outbox := dispatch.NewChunks(calls, store, follower), dispatch.NewOutbox(broker, nil, cfg.Logger)
+	d := dispatch.New(calls, dispatch.Deps{
+		Store:     store,
+		Chunks:    chunks,
+		Outbox:    outbox,
+		Follower:  follower,
+		Policy:    policy.New(decisions, []models.Provider{{Name: "sg"}}),
+		Providers: providers,
+		Observer:  nothing{},
+		Evidence:  nothing{},
+		Summaries: nothing{},
+	})
 	f := &fixture{store: store, broker: broker, cluster: &cluster{}, inbox: &inbox{}}
 	f.cluster.size.Store(1)
 	f.Agenda = New(cfg, Deps{
@@ -126,6 +126,8 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 		Follower:  follower,
 		Providers: providers,
 		Members:   f.cluster,
+		Chunks:    chunks,
+		Outbox:    outbox,
 		Dispatch:  d,
 		Inbox:     f.inbox,
 		Summaries: nothing{},

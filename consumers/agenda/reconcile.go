@@ -19,14 +19,14 @@ import (
 // is unfinished. Its next due time is derived from the batch's own time, so that an entry
 // that is handled twice is written again once.
 func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
-	b, err := a.dispatch.Batch(ctx, entry.ID.Batch())
+	b, err := a.chunks.Batch(ctx, entry.ID.Batch())
 	if errors.Is(err, models.ErrNotFound) {
 		return a.reconcileIntake(ctx, entry)
 	}
 	var found dispatch.Result
 	switch {
 	case err != nil:
-		found, err = a.dispatch.SkipCorrupt(entry.ID, err)
+		found, err = a.chunks.SkipCorrupt(entry.ID, err)
 	case entry.Kind == models.LookAtChunk:
 		entry.Lane = b.Lane
 		found, err = a.dispatch.Reconcile(ctx, entry.ID)
@@ -170,7 +170,7 @@ func (a *Agenda) reconcileChunks(
 	var all dispatch.Result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
-			if _, err = a.dispatch.SkipCorrupt(b.ID, err); err != nil {
+			if _, err = a.chunks.SkipCorrupt(b.ID, err); err != nil {
 				return dispatch.Result{}, err
 			}
 			break // the chunks decide

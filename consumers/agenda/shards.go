@@ -39,7 +39,7 @@ func (a *Agenda) acquireShards(ctx context.Context) {
 // releaseSurplus releases the shards beyond this worker's share, for workers that joined.
 // It keeps them while this worker republishes a backlog, which the others do not know.
 func (a *Agenda) releaseSurplus(ctx context.Context) {
-	if _, ok := a.dispatch.OutgoingOutage().UnannouncedSince(); ok {
+	if _, ok := a.outbox.Outage.UnannouncedSince(); ok {
 		return
 	}
 	free := a.maxShards()

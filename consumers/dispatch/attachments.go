@@ -11,7 +11,7 @@ import (
 // loadFiles reads the attachments of a job's message, after it got the memory for them. done
 // gives the memory back. Errors: errBusy (there was no memory soon), and those of
 // models.OpenAttachment.
-func (d *Dispatcher) loadFiles(ctx context.Context, c *Chunk, j *job) (done func(), err error) {
+func (w *caller) loadFiles(ctx context.Context, c *Chunk, j *job) (done func(), err error) {
 	list := c.Batch.Content.Attachments
 	if len(list) == 0 {
 		return func() {}, nil
@@ -31,7 +31,7 @@ func (d *Dispatcher) loadFiles(ctx context.Context, c *Chunk, j *job) (done func
 		a := &list[i]
 		if _, ok := read[a.SHA256]; !ok {
 			data := make([]byte, a.Size)
-			in := models.OpenAttachment(ctx, d.store, c.Batch.ID, a)
+			in := models.OpenAttachment(ctx, w.store, c.Batch.ID, a)
 			_, err := io.ReadFull(in, data)
 			if err == nil {
 				_, err = io.Copy(io.Discard, in) // at its end it checks the hash

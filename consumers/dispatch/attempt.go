@@ -5,8 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -17,12 +16,27 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
+// caller makes the calls of providers: it appends the attempt, calls, and stores the outcome.
+type caller struct {
+	cfg       Config
+	log       *slog.Logger
+	store     Store
+	chunks    *Chunks
+	commands  *commands
+	unwanted  *unwanted
+	router    *router
+	outbox    *Outbox
+	observer  Observer
+	summaries SummaryMarks
+	work      *Work
+}
+
 // attempt makes one provider call for a job: it appends to the ledger, checks the
 // start-by, calls, and saves the outcome. Losing the race for the ledger number is
 // not an error: attempt reloads the chunk, so that the caller decides again.
-func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
+func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 	if j.release == nil {
-		wait, err := d.acquire(ctx, c, j)
+		wait, err := w.acquire(ctx, c, j)
 		if err != nil {
 			return err
 		}
@@ -31,25 +45,25 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 				Kind:      models.ProviderMessage,
 				Provider:  j.Provider.Name,
 				Retry:     j.Step.Retry,
-				NotBefore: time.Now().Add(d.recheckAfter(c, j, wait)),
+				NotBefore: time.Now().Add(w.recheckAfter(c, j, wait)),
 			}
-			d.announce(ctx, c, m)
+			w.outbox.announce(ctx, c, m)
 			return errRequeued
 		}
 	}
 	defer j.release()
-	free, err := d.loadFiles(ctx, c, j)
+	free, err := w.loadFiles(ctx, c, j)
 	if err != nil {
 		return err
 	}
 	defer free()
-	if err := d.LoadRecipients(ctx, c); err != nil {
+	if err := w.chunks.LoadRecipients(ctx, c); err != nil {
 		return err
 	}
-	if ended, err := d.endUnwanted(ctx, c, j); ended || err != nil {
+	if ended, err := w.unwanted.end(ctx, c, j); ended || err != nil {
 		return err // the next round decides about the others
 	}
-	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
+	if err := w.commands.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
 		return nil // the next round decides again
 	} else if err != nil {
 		return err
@@ -60,36 +74,24 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	}
 	defer done(nil, 0)
 	first := !c.View.Status(j.Who.First()).Called
-	entry, began, err := d.appendAttempt(ctx, c, j)
+	entry, began, err := w.appendAttempt(ctx, c, j)
 	if err != nil {
 		if conflict(err) {
-			return d.Reload(ctx, c)
+			return w.chunks.Reload(ctx, c)
 		}
 		return err
 	}
-	parts, took := d.tracedCall(c, j, entry, began)
+	parts, took := w.tracedCall(c, j, entry, began)
 	done(parts, took)
 	if !uncalled(parts) {
 		j.Provider.RecordLatency(took)
-		d.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
+		w.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	return d.saveOutcome(c, &entry, time.Since(began), parts)
-}
-
-// endUnwanted appends endings for recipients of a job's step that were erased or suppressed, or gives up a repeat that
-// has any. It reports whether there were any.
-func (d *Dispatcher) endUnwanted(ctx context.Context, c *Chunk, j *job) (bool, error) {
-	if j.Step.Repeats > 0 {
-		return d.giveUpRepeat(ctx, c, j)
-	}
-	if ended, err := d.endErased(ctx, c, j); ended || err != nil {
-		return ended, err
-	}
-	return d.endSuppressed(ctx, c, j)
+	return w.saveOutcome(c, &entry, time.Since(began), parts)
 }
 
 // tracedCall makes the call of an attempt within a span, and returns how long it took.
-func (d *Dispatcher) tracedCall(
+func (w *caller) tracedCall(
 	c *Chunk, j *job, entry models.Entry, began time.Time,
 ) (parts []models.Part, took time.Duration) {
 	sent := time.Now()
@@ -100,7 +102,7 @@ func (d *Dispatcher) tracedCall(
 		"recipients", strconv.Itoa(entry.Recipients.Len()),
 		"because", entry.Because,
 	)
-	parts = d.call(c, j, entry, began)
+	parts = w.call(c, j, entry, began)
 	took = time.Since(sent)
 	for i := range parts {
 		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
@@ -135,7 +137,7 @@ const slotPatience = 2 * time.Second
 
 // acquire waits for a slot and for the rates of the job's provider. If the rates need
 // longer than a second, it takes nothing and returns how long to delay the job.
-func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Duration, error) {
+func (w *caller) acquire(ctx context.Context, c *Chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
 	if len(j.Step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
@@ -160,7 +162,7 @@ func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Durati
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
 	wait := j.Provider.Take(c.Lane, j.load())
-	if wait > 0 && d.idleElsewhere(c, j) {
+	if wait > 0 && w.router.idleElsewhere(c, j) {
 		release()
 		return 0, errBusy
 	}
@@ -178,27 +180,19 @@ func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Durati
 // recheckAfter returns after what time a job is decided again that the rates of its provider delay by wait. If another
 // provider may take it, that is an eighth of the time until the expiry at most, as for retries, so that it does not
 // expire while another way opens.
-func (d *Dispatcher) recheckAfter(c *Chunk, j *job, wait time.Duration) time.Duration {
-	left := time.Until(d.follower.Rules().Scheduled(c.Batch).ExpiresAt)
+func (w *caller) recheckAfter(c *Chunk, j *job, wait time.Duration) time.Duration {
+	left := time.Until(w.commands.expiresAt(c))
 	if len(j.Step.Options) < 2 || left <= 0 {
 		return wait
 	}
 	return min(wait, max(left/8, time.Second))
 }
 
-// idleElsewhere reports whether another provider could take a job at once.
-func (d *Dispatcher) idleElsewhere(c *Chunk, j *job) bool {
-	return slices.ContainsFunc(
-		d.due(j.Step, time.Now()),
-		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.load()) },
-	)
-}
-
 // appendAttempt appends the attempt to the ledger. From the moment it returns nil, this
 // worker owns the call, until began + StartBy on its own monotonic clock.
-func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.Entry, time.Time, error) {
+func (w *caller) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.Entry, time.Time, error) {
 	began := time.Now()
-	startBy := began.Add(d.cfg.StartBy)
+	startBy := began.Add(w.cfg.StartBy)
 	entry := models.Entry{
 		Number:     c.View.NextNumber(),
 		Token:      models.NewToken(),
@@ -206,7 +200,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 		At:         began.UTC().Round(0),
 		Recipients: j.Who,
 		Provider:   j.Provider.Name,
-		Worker:     d.cfg.Worker,
+		Worker:     w.cfg.Worker,
 		StartBy:    startBy.UTC().Round(0),
 		CallEnds:   startBy.Add(j.Provider.Timeout).UTC().Round(0),
 		Retry:      j.Step.Retry,
@@ -219,18 +213,18 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 	if j.Step.Repeats > 0 {
 		entry.Kind, entry.Repeats = models.Repeat, j.Step.Repeats
 	}
-	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
+	within, cancel := context.WithTimeout(ctx, w.cfg.StartBy)
 	defer cancel()
 	if !c.wasCalled() {
-		defer d.indexAddresses(c)() // before the first mail leaves
+		defer w.indexAddresses(c)() // before the first mail leaves
 	}
-	err := d.store.Append(within, c.ID, entry)
+	err := w.store.Append(within, c.ID, entry)
 	switch {
 	case err == nil:
 		c.entries = append(c.entries, entry)
 		return entry, began, nil
 	case errors.Is(err, models.ErrOutcomeUnknown) && entry.Repeats == 0: // a repeat changes nothing until it is answered
-		d.resolveUnknownAppend(c, entry)
+		w.resolveUnknownAppend(c, entry)
 	}
 	return entry, began, err
 }
@@ -238,13 +232,13 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 // resolveUnknownAppend finds out, in the background, whether an append of unknown
 // outcome succeeded. No call was made for the entry. If the entry was stored, a fact
 // records that, so that no evidence window is waited for.
-func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
+func (w *caller) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 	id, user, lane := c.ID, c.Batch.User, c.Lane
-	d.background.Go(func() {
-		ctx, cancel := context.WithTimeout(d.hard, 10*time.Minute)
+	w.work.Go(func() {
+		ctx, cancel := context.WithTimeout(w.work.Context(), 10*time.Minute)
 		defer cancel()
 		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-			err := d.store.Append(ctx, id, entry)
+			err := w.store.Append(ctx, id, entry)
 			if conflict(err) {
 				return
 			}
@@ -254,17 +248,17 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 					Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
 						Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}},
 				}
-				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
-					d.summaries.Mark(user, id)
+				if err = w.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
+					w.summaries.Mark(user, id)
 					// Other workers may have taken the entry for a running call.
-					d.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane})
+					w.outbox.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane})
 					return
 				}
 			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				d.log.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
+				w.log.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
 				return
 			}
 		}
@@ -283,41 +277,41 @@ func uncalled(parts []models.Part) bool {
 
 // call makes the call, unless its start-by has passed: another worker may then already
 // count the evidence window.
-func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time) []models.Part {
+func (w *caller) call(c *Chunk, j *job, entry models.Entry, began time.Time) []models.Part {
 	call := &models.Call{
 		Batch:      c.Batch.ID,
 		Attempt:    cmp.Or(entry.Repeats, entry.Number),
 		Content:    &c.Batch.Content,
 		Files:      j.files,
-		StartBy:    began.Add(d.cfg.StartBy),
+		StartBy:    began.Add(w.cfg.StartBy),
 		Recipients: c.Batch.CallRecipients(c.ID, j.Who, c.Recipients, j.Step.Together),
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
-	if !a.Pass(d.hard, j.load(), call.StartBy) {
+	if !a.Pass(w.work.Context(), j.load(), call.StartBy) {
 		return []models.Part{
 			notCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
 		}
 	}
 	// The adapter's time-out begins when the request is ready: composing it says nothing about the provider.
-	ctx, cancel := context.WithDeadline(d.hard, call.StartBy.Add(a.Timeout))
+	ctx, cancel := context.WithDeadline(w.work.Context(), call.StartBy.Add(a.Timeout))
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
-	if err := errors.Join(d.mayCall(ctx, c, j, control.MaxRuleAge), d.stillNone(ctx, c, j, call)); err != nil {
+	if err := errors.Join(w.commands.mayCall(ctx, c, j, control.MaxRuleAge), w.unwanted.stillNone(ctx, c, j, call)); err != nil {
 		return []models.Part{notCalled(j.Who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter checks again once it is connected
 		return []models.Part{notCalled(j.Who, "the worker was held up between the ledger and the call")}
 	}
 	parts := a.Adapter.Send(ctx, call)
-	return d.complete(a, j.Who, parts)
+	return complete(a, j.Who, parts)
 }
 
 // complete returns parts in which every recipient of the call appears exactly once,
 // whatever the adapter returned. It marks acceptance by a provider without events as
 // final.
-func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
+func complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
 	rest := who
 	out := parts[:0:0]
 	for _, p := range parts {
@@ -362,49 +356,40 @@ func fewer(p *models.Part, n int) int {
 // saveOutcome stores the outcome of the call of an entry as a fact. The call was made, so saveOutcome retries
 // for as long as this process runs. If the process dies first, the outcome of the
 // attempt is unknown.
-func (d *Dispatcher) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, parts []models.Part) error {
+func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, parts []models.Part) error {
 	o := models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: took, Parts: parts}
 	if entry.Repeats > 0 {
 		o.Attempt, o.Parts = entry.Repeats, settled(parts)
 	}
 	f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &o}
 	c.facts = append(c.facts, f)
-	d.resolve(c)
+	w.chunks.resolve(c)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		err := d.store.PutFacts(d.hard, models.ChunkFact{Chunk: c.ID, Fact: f})
+		err := w.store.PutFacts(w.work.Context(), models.ChunkFact{Chunk: c.ID, Fact: f})
 		if err == nil {
 			return nil
 		}
-		d.log.Warn("cannot store the outcome of a call; will retry",
+		w.log.Warn("cannot store the outcome of a call; will retry",
 			"chunk", c.ID.String(), "provider", entry.Provider, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
-		case <-d.hard.Done():
+		case <-w.work.Context().Done():
 			return fmt.Errorf("%w: outcome of attempt %d not stored: %w", models.ErrUnavailable, o.Attempt, err)
 		}
 	}
 }
 
-// jitter returns a random delay of up to a tenth of wait, at most 30 s. It spreads
-// messages that would otherwise return at the same instant.
-func jitter(wait time.Duration) time.Duration {
-	if wait <= 0 {
-		return 0
-	}
-	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
-}
-
 // indexAddresses stores the fingerprints of a chunk's addresses in the background and
 // returns a function that waits for it. If it fails, the chunk cannot be found by
 // address.
-func (d *Dispatcher) indexAddresses(c *Chunk) (wait func()) {
+func (w *caller) indexAddresses(c *Chunk) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(d.hard, d.cfg.StartBy)
+		ctx, cancel := context.WithTimeout(w.work.Context(), w.cfg.StartBy)
 		defer cancel()
-		if err := d.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
-			d.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
+		if err := w.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
+			w.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
 		}
 	}()
 	return func() { <-done }

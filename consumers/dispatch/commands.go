@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/policy"
@@ -16,27 +17,34 @@ import (
 // decisions use rules that are at most control.MaxRuleAge old.
 const rulesMaxAge = 250 * time.Millisecond
 
-// commandsFor returns what the rules say about a chunk. It reads recipients only if a
+// commands says what the commands that users and operators gave mean for a chunk.
+type commands struct {
+	follower  *control.Follower
+	providers *provider.Set
+	store     Store
+}
+
+// of returns what the rules say about a chunk. It reads recipients only if a
 // block depends on them.
-func (d *Dispatcher) commandsFor(ctx context.Context, c *Chunk) (policy.Commands, error) {
-	rules := d.follower.Rules()
+func (k *commands) of(ctx context.Context, c *Chunk) (policy.Commands, error) {
+	rules := k.follower.Rules()
 	o := policy.Commands{Rule: rules.Batch(c.Batch), Rules: rules, Blocks: policy.BlocksMeeting(rules, c.Batch)}
 	byRecipient := slices.ContainsFunc(o.Blocks, func(b models.Block) bool { return b.Domain != "" })
 	if byRecipient && c.Recipients == nil && !c.Batch.Redacted {
-		rs, err := d.store.Recipients(ctx, c.ID)
+		rs, err := k.store.Recipients(ctx, c.ID)
 		if err != nil {
 			return o, err
 		}
 		c.Recipients = rs
 	}
 	o.Recipients = c.Recipients
-	o.Recovered = d.recovered
+	o.Recovered = k.recovered
 	return o, nil
 }
 
 // recovered returns the newest recoveries of a provider that this worker knows.
-func (d *Dispatcher) recovered(name string) []policy.Recovery {
-	a := d.providers.Get(name)
+func (k *commands) recovered(name string) []policy.Recovery {
+	a := k.providers.Get(name)
 	if a == nil {
 		return nil
 	}
@@ -56,13 +64,14 @@ type planned struct {
 	draining map[string]bool // by provider
 }
 
-func (d *Dispatcher) snapshotRules(c *Chunk) planned {
-	rules := d.follower.Rules()
+// snapshot returns the commands that are known now and meet a chunk.
+func (k *commands) snapshot(c *Chunk) planned {
+	rules := k.follower.Rules()
 	p := planned{upTo: rules.UpTo()}
 	for _, b := range policy.BlocksMeeting(rules, c.Batch) {
 		p.blocks = append(p.blocks, b.ID)
 	}
-	for _, a := range d.providers.All() {
+	for _, a := range k.providers.All() {
 		if rules.Provider(a.Name).Mode == models.ProviderDrain {
 			if p.draining == nil {
 				p.draining = map[string]bool{}
@@ -73,10 +82,15 @@ func (d *Dispatcher) snapshotRules(c *Chunk) planned {
 	return p
 }
 
-// rulesChanged reports whether a command issued since the chunk was planned may forbid
+// expiresAt returns when the mail of a chunk expires.
+func (k *commands) expiresAt(c *Chunk) time.Time {
+	return k.follower.Rules().Scheduled(c.Batch).ExpiresAt
+}
+
+// changed reports whether a command issued since the chunk was planned may forbid
 // a call through a provider. The chunk must then be planned again.
-func (d *Dispatcher) rulesChanged(c *Chunk, provider string) bool {
-	now := d.follower.Rules()
+func (k *commands) changed(c *Chunk, provider string) bool {
+	now := k.follower.Rules()
 	if now.UpTo() == c.planned.upTo {
 		return false
 	}
@@ -88,60 +102,16 @@ func (d *Dispatcher) rulesChanged(c *Chunk, provider string) bool {
 	})
 }
 
-// applyReleases appends the retries and releases that are not in the chunk's ledger yet,
-// as few entries as possible. It appends an entry even if the commands release no
-// recipient, so that a command never affects recipients that end after it was applied.
-func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
-	for {
-		rule := d.follower.Rules().Batch(c.Batch)
-		pending := rule.Pending(c.ID, c.entries)
-		if len(pending) == 0 {
-			return nil
-		}
-		pending = pending[:control.OneEntry(pending)]
-		newest := &pending[len(pending)-1]
-		var who models.Set
-		for i := range pending {
-			who = who.Or(control.Released(c.View, &pending[i]))
-		}
-		if !who.Empty() && !c.Batch.Redacted && d.follower.Rules().Erasures() > 0 {
-			err := d.LoadRecipients(ctx, c)
-			if err != nil && !errors.Is(err, models.ErrNotFound) {
-				return err
-			}
-			who = who.Minus(models.ErasedRecipients(c.Recipients))
-		}
-		err := d.appendEntry(
-			ctx,
-			c,
-			models.Entry{
-				Kind:       models.Release,
-				At:         time.Now().UTC(),
-				Recipients: who,
-				Command:    newest.Number,
-				MayDouble:  newest.Kind == models.ReleaseBatch && !who.Empty(),
-				Detail:     models.Clip(newest.Why),
-			},
-		)
-		if conflict(err) {
-			err = d.Reload(ctx, c) // then retry with the reloaded ledger
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // errHeldBack reports that the call may not be made, or not now.
 var errHeldBack = errors.New("held back")
 
 // mayCall returns errHeldBack if the time or a command forbids the call. It uses
 // rules that are no older than age.
-func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
-	if err := d.follower.EnsureFresh(ctx, age); err != nil {
+func (k *commands) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
+	if err := k.follower.EnsureFresh(ctx, age); err != nil {
 		return err
 	}
-	rules, now := d.follower.Rules(), time.Now()
+	rules, now := k.follower.Rules(), time.Now()
 	r := rules.Batch(c.Batch)
 	b := r.Scheduled(c.Batch)
 	if !j.Step.Released && policy.PastExpiry(b, now) {
@@ -157,7 +127,7 @@ func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Dur
 		rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by a command", errHeldBack)
 	}
-	if d.rulesChanged(c, j.Provider.Name) {
+	if k.changed(c, j.Provider.Name) {
 		return fmt.Errorf("%w by a command issued meanwhile", errHeldBack)
 	}
 	return nil

@@ -3,13 +3,10 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/control"
-	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -73,7 +70,7 @@ func (d *Dispatcher) dispatch(
 			if own == nil {
 				next.Kind = models.BatchMessage
 			}
-			if !d.Publish(ctx, next) && disposition.IsDone() {
+			if !d.outbox.Publish(ctx, next) && disposition.IsDone() {
 				return models.Later(time.Second)
 			}
 		}
@@ -90,7 +87,7 @@ func (d *Dispatcher) runRounds(
 	own *provider.Provider,
 	only models.Set,
 ) (disposition models.Disposition, more bool) {
-	c, err := d.start(ctx, m)
+	c, err := d.chunks.start(ctx, m)
 	if err != nil {
 		return d.failed(err, "load", m), false
 	}
@@ -107,27 +104,27 @@ func (d *Dispatcher) runRounds(
 		if ctx.Err() != nil {
 			return models.Later(0), false // stopping: another worker resumes
 		}
-		steps, err := d.plan(ctx, c, time.Now())
+		steps, err := d.planner.plan(ctx, c, time.Now())
 		if err != nil {
 			return d.failed(err, "plan", m), false
 		}
-		if ended, err := d.appendEndings(ctx, c, steps); err != nil {
+		if ended, err := d.planner.appendEndings(ctx, c, steps); err != nil {
 			return d.failed(err, "close", m), false
 		} else if ended {
 			continue
 		}
-		job, err := d.selectCall(ctx, c, steps, own, only)
+		job, err := d.router.selectCall(ctx, c, steps, own, only)
 		if err != nil {
 			return d.failed(err, "load", m), false
 		}
 		if job == nil {
 			return c.requeuedDisposition(), false // all that is left was requeued or waits for evidence
 		}
-		err = d.attempt(ctx, c, job)
+		err = d.caller.attempt(ctx, c, job)
 		c.requeued = c.requeued.Minus(job.Who) // their next step is a new one
 		switch {
 		case errors.Is(err, errBusy):
-			d.requeueAll(c, steps, only, job.Provider.Name)
+			d.router.requeueAll(ctx, c, steps, only, job.Provider.Name)
 			return c.requeuedDisposition(), false
 		case errors.Is(err, errRequeued):
 			return c.requeuedDisposition(), false
@@ -145,61 +142,6 @@ func (c *Chunk) requeuedDisposition() models.Disposition {
 		return models.Later(time.Second)
 	}
 	return models.Done()
-}
-
-// plan applies pending release commands and returns the next steps of a chunk. It
-// reloads the chunk if it was read too long ago.
-func (d *Dispatcher) plan(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
-	if now.Sub(c.read) > maxStale {
-		if err := d.Reload(ctx, c); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
-		return nil, err
-	}
-	// The message may follow from a resume command that is newer than the rules.
-	if d.follower.Rules().Batch(c.Batch).Waits != nil {
-		if err := d.follower.Sync(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.applyReleases(ctx, c); err != nil {
-		return nil, err
-	}
-	steps, err := d.decide(ctx, c, now)
-	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.read) < justRead {
-		return steps, err
-	}
-	// An event that arrived meanwhile causes no conflict in the ledger, so read again.
-	if err := d.Reload(ctx, c); err != nil {
-		return nil, err
-	}
-	return d.decide(ctx, c, now)
-}
-
-// plan reads a chunk again if it was read more than maxStale ago. Before it decides
-// about mail that a provider may have, the limit is justRead.
-const (
-	maxStale = time.Second
-	justRead = 100 * time.Millisecond
-)
-
-// decide returns the next steps of a chunk as it was read.
-func (d *Dispatcher) decide(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
-	c.planned = d.snapshotRules(c)
-	o, err := d.commandsFor(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	steps := d.policy.Plan(c.View, c.Batch, &o, now)
-	for i := range steps {
-		st := &steps[i]
-		if st.Do == policy.Call && st.MayDouble && !st.Released && !d.evidence.Answered(c, st, now) {
-			*st = policy.Step{Do: policy.Wait, Recipients: st.Recipients, Until: now.Add(d.cfg.LookUpPause)}
-		}
-	}
-	return steps, nil
 }
 
 // failed returns the disposition of a message whose handling failed with err.

@@ -18,17 +18,17 @@ func TestChunkIsReadBeforeDoubtfulDecision(t *testing.T) {
 		f := newFixture(t, models.Accepted, "sg", "mg")
 		b := f.batch(t, 1, onUnknown)
 		f.attempted(t, b, "sg")
-		c, err := f.Load(t.Context(), b.ID)
+		c, err := f.chunks.Load(t.Context(), b.ID)
 		require.NoError(t, err)
 		ev := models.Event{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Delivered, At: time.Now()}
 		fact := models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())), Events: []models.Event{ev}}
 		require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: fact}))
 		now := time.Now()
 		c.read = now.Add(-maxStale / 2)
-		steps, err := f.decide(t.Context(), c, now)
+		steps, err := f.planner.decide(t.Context(), c, now)
 		require.NoError(t, err)
 		require.True(t, steps[0].InDoubt(), "by what was read before")
-		steps, err = f.plan(t.Context(), c, now)
+		steps, err = f.planner.plan(t.Context(), c, now)
 		require.NoError(t, err)
 		require.Empty(t, steps, onUnknown)
 	}
@@ -47,7 +47,7 @@ func TestHandlerEndsItsRun(t *testing.T) {
 	require.Empty(t, f.inflight.runs)
 	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m))
 	require.Empty(t, f.inflight.runs)
-	c, err := f.Load(t.Context(), b.ID)
+	c, err := f.chunks.Load(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, models.Success, c.View.Status(2).State)
 }

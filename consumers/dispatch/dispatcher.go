@@ -5,7 +5,6 @@ package dispatch
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models/settings"
@@ -78,89 +77,77 @@ type Call struct {
 	Parts []models.Part // its answer
 }
 
-// Deps holds the dependencies of a Dispatcher. All but Standby are required.
+// Deps holds the dependencies of a Dispatcher. All are required.
 type Deps struct {
 	Store        Store
-	Broker       Publisher
-	Standby      Publisher // takes messages while Broker does not; nil: there is none
+	Chunks       *Chunks
+	Outbox       *Outbox
+	Work         *Work
 	Follower     *control.Follower
 	Suppressions *suppression.Lists
 	Policy       *policy.Policy
 	Providers    *provider.Set
 	Observer     Observer
+	Evidence     Evidence
+	Summaries    SummaryMarks
 }
 
 // Dispatcher handles messages about chunks. Its methods may be called concurrently.
 type Dispatcher struct {
-	cfg       Config
 	log       *slog.Logger
-	store     Store
-	broker    Publisher
-	standby   Publisher
-	follower  *control.Follower
-	policy    *policy.Policy
 	priority  *priority.Scheduler
 	providers *provider.Set
-	observer  Observer
 	evidence  Evidence
 	summaries SummaryMarks
+	inflight  *inflight
 
-	suppressions *suppression.Lists
-
-	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
-	large    *lru.Cache[models.ID, *models.Batch]
-	recent   *recentlyAccepted
-	inflight *inflight
-	outage   Outage
-
-	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
-	hard       context.Context // cancelled by Stop
-	kill       context.CancelFunc
+	chunks   *Chunks
+	outbox   *Outbox
+	commands *commands
+	planner  *planner
+	router   *router
+	caller   *caller
 }
 
-// New returns a dispatcher. Connect must be called before it is used.
+// New returns a dispatcher.
 func New(cfg Config, deps Deps) *Dispatcher {
 	d := &Dispatcher{
-		cfg:       cfg,
 		log:       cfg.Logger,
 		priority:  cfg.Priority,
-		store:     deps.Store,
-		broker:    deps.Broker,
-		standby:   deps.Standby,
-		follower:  deps.Follower,
-		policy:    deps.Policy,
 		providers: deps.Providers,
-		observer:  deps.Observer,
-		batches:   NewMemo[models.ID, *models.Batch](512),
-		large:     NewMemo[models.ID, *models.Batch](8),
-		recent:    NewMemo[models.ID, acceptedChunk](recentBatches),
+		evidence:  deps.Evidence,
+		summaries: deps.Summaries,
 		inflight:  newInflight(),
-
-		suppressions: deps.Suppressions,
+		chunks:    deps.Chunks,
+		outbox:    deps.Outbox,
+		commands:  &commands{follower: deps.Follower, providers: deps.Providers, store: deps.Store},
+		router:    &router{chunks: deps.Chunks, outbox: deps.Outbox, providers: deps.Providers, recheck: cfg.Recheck},
 	}
-	d.hard, d.kill = context.WithCancel(context.Background())
+	d.planner = &planner{
+		log:      cfg.Logger,
+		follower: deps.Follower,
+		chunks:   deps.Chunks,
+		commands: d.commands,
+		policy:   deps.Policy,
+		evidence: deps.Evidence,
+		observer: deps.Observer,
+		pause:    cfg.LookUpPause,
+	}
+	d.caller = &caller{
+		cfg:       cfg,
+		log:       cfg.Logger,
+		store:     deps.Store,
+		chunks:    deps.Chunks,
+		commands:  d.commands,
+		unwanted:  &unwanted{chunks: deps.Chunks, suppressions: deps.Suppressions, observer: deps.Observer},
+		router:    d.router,
+		outbox:    deps.Outbox,
+		observer:  deps.Observer,
+		summaries: deps.Summaries,
+		work:      deps.Work,
+	}
 	return d
 }
-
-// Connect sets the parts of the engine that are built upon the dispatcher.
-func (d *Dispatcher) Connect(evidence Evidence, summaries SummaryMarks) {
-	d.evidence, d.summaries = evidence, summaries
-}
-
-// CallContext returns the context of provider calls. Stop cancels it.
-func (d *Dispatcher) CallContext() context.Context { return d.hard }
-
-// GoBackground runs f so that Wait waits for it.
-func (d *Dispatcher) GoBackground(f func()) { d.background.Go(f) }
-
-// Stop cancels running calls.
-func (d *Dispatcher) Stop() { d.kill() }
-
-// Wait waits until all background work has ended.
-func (d *Dispatcher) Wait() { d.background.Wait() }
-
-// OutgoingOutage returns the state of publishing.
-func (d *Dispatcher) OutgoingOutage() *Outage { return &d.outage }
 
 // NewMemo returns a cache of the size most recently used values.
 func NewMemo[K comparable, V any](size int) *lru.Cache[K, V] {

@@ -113,31 +113,33 @@ func fixtureOf(t *testing.T, window time.Duration, specs []provider.Spec) *fixtu
 		FinalEventWait: time.Hour,
 		Delays:         []time.Duration{time.Second},
 	}
-	d := New(
-		Config{
-			Times: settings.Times{
-				StartBy:     5 * time.Second,
-				Recheck:     time.Minute,
-				KeepContent: time.Hour,
-			},
-			Worker:   models.NewUserID(),
-			Priority: priority.New(),
-			Logger:   log,
+	cfg := Config{
+		Times: settings.Times{
+			StartBy:     5 * time.Second,
+			Recheck:     time.Minute,
+			KeepContent: time.Hour,
 		},
-		Deps{
-			Store:        store,
-			Broker:       inproctest.New(t, names...),
-			Follower:     control.NewFollower(store),
-			Suppressions: suppression.New(store, suppression.DefaultMemory),
-			Policy:       policy.New(decisions, configured),
-			Providers:    providers,
-			Observer:     nothing{},
-		},
-	)
-	d.Connect(nothing{}, nothing{})
+		Worker:   models.NewUserID(),
+		Priority: priority.New(),
+		Logger:   log,
+	}
+	follower, work := control.NewFollower(store), NewWork()
+	d := New(cfg, Deps{
+		Store:        store,
+		Chunks:       NewChunks(cfg, store, follower),
+		Outbox:       NewOutbox(inproctest.New(t, names...), nil, log),
+		Work:         work,
+		Follower:     follower,
+		Suppressions: suppression.New(store, suppression.DefaultMemory),
+		Policy:       policy.New(decisions, configured),
+		Providers:    providers,
+		Observer:     nothing{},
+		Evidence:     nothing{},
+		Summaries:    nothing{},
+	})
 	t.Cleanup(func() {
-		d.Stop()
-		d.Wait()
+		work.Stop()
+		work.Wait()
 	})
 	return &fixture{d, store}
 }

@@ -3,53 +3,68 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// Outbox publishes messages about chunks. Its methods may be called concurrently.
+type Outbox struct {
+	Outage  Outage
+	broker  Publisher
+	standby Publisher
+	log     *slog.Logger
+}
+
+// NewOutbox returns an Outbox that publishes to a broker. standby takes messages while the broker does not; nil: there
+// is none.
+func NewOutbox(broker, standby Publisher, log *slog.Logger) *Outbox {
+	return &Outbox{broker: broker, standby: standby, log: log}
+}
+
 // announce publishes messages about a chunk, and notes in c if that failed.
-func (d *Dispatcher) announce(ctx context.Context, c *Chunk, ms ...models.Message) {
+func (o *Outbox) announce(ctx context.Context, c *Chunk, ms ...models.Message) {
 	if len(ms) == 0 {
 		return
 	}
 	for i := range ms {
 		ms[i] = c.message(ms[i])
 	}
-	if !d.Publish(ctx, ms...) {
+	if !o.Publish(ctx, ms...) {
 		c.publishFailed = true
 	}
 }
 
 // Publish publishes messages and reports whether it succeeded. While the broker takes none, handlers of this process
 // get them from the standby. What that refuses only costs time: the agenda finds the chunk.
-func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
-	if !d.outage.Begin(time.Now()) {
-		d.handOver(ctx, ms)
+func (o *Outbox) Publish(ctx context.Context, ms ...models.Message) bool {
+	if !o.Outage.Begin(time.Now()) {
+		o.handOver(ctx, ms)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := d.broker.Publish(ctx, ms...)
-	d.outage.End(time.Now(), err)
+	err := o.broker.Publish(ctx, ms...)
+	o.Outage.End(time.Now(), err)
 	if err != nil {
-		d.log.Warn("message not published; the agenda will repeat it",
+		o.log.Warn("message not published; the agenda will repeat it",
 			"chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
 	}
 	if errors.Is(err, models.ErrUnavailable) {
-		d.handOver(ctx, ms)
+		o.handOver(ctx, ms)
 	}
 	return err == nil
 }
 
 // handOver gives messages to the standby. The broker may have them, too, which is as if it delivered them twice.
-func (d *Dispatcher) handOver(ctx context.Context, ms []models.Message) {
-	if d.standby == nil {
+func (o *Outbox) handOver(ctx context.Context, ms []models.Message) {
+	if o.standby == nil {
 		return
 	}
 	for i := range ms {
-		_ = d.standby.Publish(ctx, ms[i]) // it is full: see Publish
+		_ = o.standby.Publish(ctx, ms[i]) // it is full: see Publish
 	}
 }
 

@@ -29,35 +29,35 @@ const (
 )
 
 // Accepted notes a batch that was just stored, with its first chunk.
-func (d *Dispatcher) Accepted(b *models.Batch, first models.Chunk) {
+func (cs *Chunks) Accepted(b *models.Batch, first models.Chunk) {
 	if b.Chunks != 1 || len(first.Recipients) > recentRecipients ||
 		len(b.Content.HTML)+len(b.Content.Text) > recentContent {
 		return
 	}
 	own := *b
-	d.batches.Add(b.ID, &own)
-	d.recent.Add(b.ID, acceptedChunk{first.Recipients, d.follower.Rules().Erasures()})
+	cs.batches.Add(b.ID, &own)
+	cs.recent.Add(b.ID, acceptedChunk{first.Recipients, cs.follower.Rules().Erasures()})
 }
 
 // start returns the chunk that a message is about.
-func (d *Dispatcher) start(ctx context.Context, m models.Message) (*Chunk, error) {
+func (cs *Chunks) start(ctx context.Context, m models.Message) (*Chunk, error) {
 	if m.Kind != models.BatchMessage { // not the first message about it
-		return d.Load(ctx, m.ID)
+		return cs.Load(ctx, m.ID)
 	}
-	accepted, recent := d.recent.Get(m.ID)
-	d.recent.Remove(m.ID)
-	b, kept := d.batches.Get(m.ID)
+	accepted, recent := cs.recent.Get(m.ID)
+	cs.recent.Remove(m.ID)
+	b, kept := cs.batches.Get(m.ID)
 	if !recent || !kept {
-		return d.Load(ctx, m.ID)
+		return cs.Load(ctx, m.ID)
 	}
-	if err := d.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+	if err := cs.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return nil, err
 	}
-	if d.follower.Rules().Erasures() != accepted.erasures {
-		return d.Load(ctx, m.ID)
+	if cs.follower.Rules().Erasures() != accepted.erasures {
+		return cs.Load(ctx, m.ID)
 	}
 	to := accepted.to
 	c := &Chunk{ID: m.ID, Batch: b.OfChunk(0), Lane: b.Lane, Size: len(to), Recipients: to, read: time.Now()}
-	d.resolve(c)
+	cs.resolve(c)
 	return c, nil
 }

@@ -2,27 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/policy"
 )
-
-// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged, invalid
-// or stored by a newer version of the program. Such an error is logged, and the batch or
-// chunk is reconciled again later, so that it does not hold up others.
-func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
-	if errors.Is(err, models.ErrNewer) {
-		d.log.Warn("skipped a batch or chunk for a newer process", "id", id.String(), "err", err)
-		return Result{Announced: true}, nil
-	}
-	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrInvalid) && !errors.Is(err, models.ErrNotFound) {
-		return Result{}, err
-	}
-	d.log.Error("skipped a corrupt batch or chunk; other mail is not affected", "id", id.String(), "err", err)
-	return Result{Announced: true}, nil
-}
 
 // Result is the result of reconciling a chunk or a batch.
 type Result struct {
@@ -62,16 +46,16 @@ func (o Result) RequeueAfter(check time.Time) time.Time {
 // endings that are due, publishes messages about mail to send, and marks the summary.
 func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error) {
 	for {
-		c, err := d.Load(ctx, id)
+		c, err := d.chunks.Load(ctx, id)
 		if err != nil {
-			return d.SkipCorrupt(id, err)
+			return d.chunks.SkipCorrupt(id, err)
 		}
 		now := time.Now()
-		steps, err := d.plan(ctx, c, now)
+		steps, err := d.planner.plan(ctx, c, now)
 		if err != nil {
-			return d.SkipCorrupt(id, err)
+			return d.chunks.SkipCorrupt(id, err)
 		}
-		changed, err := d.appendEndings(ctx, c, steps)
+		changed, err := d.planner.appendEndings(ctx, c, steps)
 		if err != nil {
 			return Result{}, err
 		}
@@ -79,13 +63,13 @@ func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error
 			continue // the next steps may have changed
 		}
 		d.summaries.MarkChunk(c)
-		return d.announceSteps(c, steps, now), nil
+		return d.announceSteps(ctx, c, steps, now), nil
 	}
 }
 
 // announceSteps publishes messages about every step of a chunk that is due before the
 // agenda's next reconcile.
-func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time) Result {
+func (d *Dispatcher) announceSteps(ctx context.Context, c *Chunk, steps []policy.Step, now time.Time) Result {
 	var out Result
 	var outgoing messages
 	for i := range steps {
@@ -99,14 +83,14 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 			}
 			out = out.Or(wait)
 		case policy.Call:
-			if at := st.Earliest(); at.After(now.Add(d.cfg.Recheck)) {
+			if at := st.Earliest(); at.After(now.Add(d.router.recheck)) {
 				out = out.Or(Result{RequeueAt: at})
 				continue
 			}
 			if !st.ByProvider() {
 				outgoing.add(models.Message{Kind: models.BatchMessage})
 			} else {
-				d.requeue(c, st, now, "", &outgoing)
+				d.router.requeue(c, st, now, "", &outgoing)
 			}
 			out.Announced = true
 		case policy.End: // not appended yet: a look-up is running
@@ -114,7 +98,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 		case policy.Nothing:
 		}
 	}
-	d.announce(d.hard, c, outgoing...)
+	d.outbox.announce(ctx, c, outgoing...)
 	out.PublishFailed = c.publishFailed
 	return out
 }
@@ -122,7 +106,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 // expiry returns when the mail of a step expires; zero: it waits for a provider that has it, or it was released.
 func (d *Dispatcher) expiry(c *Chunk, st *policy.Step, now time.Time) time.Time {
 	unsent := st.Do == policy.Call && !st.Released && st.Repeats == 0 || st.Do == policy.Wait && st.Unsent()
-	if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; unsent && end.After(now) {
+	if end := d.commands.expiresAt(c); unsent && end.After(now) {
 		return end
 	}
 	return time.Time{}

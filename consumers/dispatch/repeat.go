@@ -12,7 +12,7 @@ import (
 // giveUpRepeat notes in the ledger that a call is not repeated any more, if one of its recipients was erased or
 // suppressed meanwhile, or the provider has another account, which does not know the key. It reports whether that is so.
 // Without the recipient the call has other bytes, and with it the mail may go to somebody who does not want it.
-func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given bool, err error) {
+func (u *unwanted) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given bool, err error) {
 	entry := models.Entry{
 		Kind:       models.Repeat,
 		Repeats:    j.Step.Repeats,
@@ -22,7 +22,7 @@ func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given 
 	}
 	numbers := slices.Collect(j.Who.All())
 	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
-	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
+	j.found, err = u.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
 	switch {
 	case err != nil:
 		return false, err
@@ -36,8 +36,8 @@ func (d *Dispatcher) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given 
 	default:
 		return false, nil
 	}
-	if err = d.appendEntry(ctx, c, entry); conflict(err) {
-		err = d.Reload(ctx, c)
+	if err = u.chunks.appendEntry(ctx, c, entry); conflict(err) {
+		err = u.chunks.Reload(ctx, c)
 	}
 	return true, err
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +40,18 @@ func (j *job) size() int {
 	return j.Who.Len()
 }
 
+// router chooses the providers of calls. It requeues the steps that are not for this handler, or not for now.
+type router struct {
+	chunks    *Chunks
+	outbox    *Outbox
+	providers *provider.Set
+	recheck   time.Duration // steps that are due later are left to the agenda
+}
+
 // selectCall returns the next call for this handler; nil: there is none. It requeues
 // every other due step, for another provider's exclusive consumer or with a delay,
 // except those that this handler can do in a later round.
-func (d *Dispatcher) selectCall(
+func (r *router) selectCall(
 	ctx context.Context,
 	c *Chunk,
 	steps []policy.Step,
@@ -53,29 +62,29 @@ func (d *Dispatcher) selectCall(
 	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
-		if st.Do == policy.Wait && st.Repeats > 0 && st.Until.Before(now.Add(d.cfg.Recheck)) {
-			d.awaitRepeat(c, st, &outgoing)
+		if st.Do == policy.Wait && st.Repeats > 0 && st.Until.Before(now.Add(r.recheck)) {
+			r.awaitRepeat(c, st, &outgoing)
 		}
-		if !st.Calls(only) || chosen != nil && own != nil && d.mayUse(st, own, now) {
+		if !st.Calls(only) || chosen != nil && own != nil && r.mayUse(st, own, now) {
 			continue
 		}
 		if chosen == nil {
-			if chosen, err = d.choose(ctx, c, st, now, own); err != nil {
+			if chosen, err = r.choose(ctx, c, st, now, own); err != nil {
 				return nil, err
 			}
 			if chosen != nil {
 				continue
 			}
 		}
-		d.requeue(c, st, now, "", &outgoing)
+		r.requeue(c, st, now, "", &outgoing)
 	}
-	d.announce(d.hard, c, outgoing...)
+	r.outbox.announce(ctx, c, outgoing...)
 	return chosen, nil
 }
 
 // awaitRepeat adds a message about the repeat of a call to out, for when it is due, unless one was added before. The agenda
 // announces a repeat that is due later.
-func (d *Dispatcher) awaitRepeat(c *Chunk, st *policy.Step, out *messages) {
+func (r *router) awaitRepeat(c *Chunk, st *policy.Step, out *messages) {
 	if !st.Recipients.Minus(c.requeued).Empty() {
 		c.requeued = c.requeued.Or(st.Recipients)
 		out.add(models.Message{Kind: models.BatchMessage, NotBefore: st.Until})
@@ -83,22 +92,22 @@ func (d *Dispatcher) awaitRepeat(c *Chunk, st *policy.Step, out *messages) {
 }
 
 // requeueAll requeues every due step, because the provider busy takes none.
-func (d *Dispatcher) requeueAll(c *Chunk, steps []policy.Step, only models.Set, busy string) {
+func (r *router) requeueAll(ctx context.Context, c *Chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
 	var outgoing messages
 	for i := range steps {
 		if steps[i].Calls(only) {
-			d.requeue(c, &steps[i], now, busy, &outgoing)
+			r.requeue(c, &steps[i], now, busy, &outgoing)
 		}
 	}
-	d.announce(d.hard, c, outgoing...)
+	r.outbox.announce(ctx, c, outgoing...)
 }
 
 // mayUse reports whether the call of a step may go through a provider now.
-func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time) bool {
+func (r *router) mayUse(s *policy.Step, a *provider.Provider, now time.Time) bool {
 	for _, o := range s.Options {
 		if o.Provider == a.Name && !o.NotBefore.After(now) {
-			ok, _ := d.usable(s, a, now)
+			ok, _ := r.usable(s, a, now)
 			return ok
 		}
 	}
@@ -107,14 +116,14 @@ func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time)
 
 // usable reports whether a provider takes the mail of a step, and if not, when to try
 // again. That is sooner if no other provider takes it now.
-func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
+func (r *router) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
 	ok, until := a.Health.Usable(s.SenderDomain, now, false)
 	tooMany := tooManyUntil(s, a, now)
 	if ok && tooMany.IsZero() {
 		return true, until
 	}
 	if slices.ContainsFunc(s.Options, func(o policy.Option) bool {
-		b := d.providers.Get(o.Provider)
+		b := r.providers.Get(o.Provider)
 		if b == nil || b == a || o.NotBefore.After(now) || !tooManyUntil(s, b, now).IsZero() {
 			return false
 		}
@@ -137,7 +146,7 @@ func tooManyUntil(s *policy.Step, a *provider.Provider, now time.Time) time.Time
 
 // choose returns a job for a step through a provider that can take it here and now;
 // nil: there is none. It reads recipients only if it finds a provider.
-func (d *Dispatcher) choose(
+func (r *router) choose(
 	ctx context.Context,
 	c *Chunk,
 	st *policy.Step,
@@ -145,18 +154,18 @@ func (d *Dispatcher) choose(
 	own *provider.Provider,
 ) (*job, error) {
 	if own != nil {
-		if !d.mayUse(st, own, now) {
+		if !r.mayUse(st, own, now) {
 			return nil, nil
 		}
-		if err := d.LoadRecipients(ctx, c); err != nil {
+		if err := r.chunks.LoadRecipients(ctx, c); err != nil {
 			return nil, err
 		}
-		return &job{Provider: own, Who: d.cut(c, st, own), Step: st}, nil
+		return &job{Provider: own, Who: cut(c, st, own), Step: st}, nil
 	}
 	if st.ByProvider() {
 		return nil, nil
 	}
-	for _, a := range d.order(st, now) {
+	for _, a := range r.order(st, now) {
 		if !a.Ready() {
 			continue
 		}
@@ -164,11 +173,11 @@ func (d *Dispatcher) choose(
 		if !ok {
 			continue
 		}
-		if err := d.LoadRecipients(ctx, c); err != nil {
+		if err := r.chunks.LoadRecipients(ctx, c); err != nil {
 			release()
 			return nil, err
 		}
-		j := &job{Provider: a, Who: d.cut(c, st, a), Step: st, release: release}
+		j := &job{Provider: a, Who: cut(c, st, a), Step: st, release: release}
 		if a.Take(c.Lane, j.load()) > 0 {
 			release()
 			continue
@@ -180,8 +189,8 @@ func (d *Dispatcher) choose(
 
 // order returns the providers of a step that are due, best first: in the batch's own
 // order if it has one, else by smooth weighted round robin.
-func (d *Dispatcher) order(st *policy.Step, now time.Time) []*provider.Provider {
-	due := d.due(st, now)
+func (r *router) order(st *policy.Step, now time.Time) []*provider.Provider {
+	due := r.due(st, now)
 	if len(due) < 2 || st.Fixed {
 		return due
 	}
@@ -197,17 +206,17 @@ func (d *Dispatcher) order(st *policy.Step, now time.Time) []*provider.Provider 
 
 // due returns the usable providers of a step that may be tried now: those that were not
 // tried yet, or else the first that was.
-func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
+func (r *router) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
 	for _, o := range st.Options { // tried ones are last
 		tried := !o.NotBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
 		}
-		a := d.providers.Get(o.Provider)
+		a := r.providers.Get(o.Provider)
 		if a == nil || o.NotBefore.After(now) {
 			continue
 		}
-		if ok, _ := d.usable(st, a, now); ok {
+		if ok, _ := r.usable(st, a, now); ok {
 			due = append(due, a)
 		}
 	}
@@ -217,7 +226,7 @@ func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provid
 // cut returns the recipients of a step that go into one call: no more than the provider
 // takes, half of them during the search for a bad recipient, and no address twice. One mail
 // to all is not divided.
-func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
+func cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Recipients
 	if st.Repeats > 0 {
 		return c.View.Entry(st.Repeats).Recipients
@@ -272,7 +281,7 @@ func (n *messages) add(m models.Message) {
 // recipients before. The message is for the exclusive consumer of the provider that the
 // step should use, or, while no provider is usable, for the generic consumer after a
 // delay. The provider busy is skipped for a second.
-func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *messages) {
+func (r *router) requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *messages) {
 	if st.Recipients.Minus(c.requeued).Empty() {
 		return
 	}
@@ -280,12 +289,12 @@ func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
 	for _, o := range st.Options {
-		a := d.providers.Get(o.Provider)
+		a := r.providers.Get(o.Provider)
 		if a == nil {
 			continue
 		}
 		at := o.NotBefore
-		if ok, until := d.usable(st, a, models.LaterOf(now, at)); !ok {
+		if ok, until := r.usable(st, a, models.LaterOf(now, at)); !ok {
 			at = models.LaterOf(at, until)
 		}
 		if o.Provider == busy {
@@ -303,7 +312,7 @@ func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
 	default:
 		m.Kind = models.ProviderMessage
-		m.Provider = d.preferred(c, st, now, busy, m.Provider)
+		m.Provider = r.preferred(c, st, now, busy, m.Provider)
 	}
 	if st.FromEvent && m.Kind == models.ProviderMessage {
 		m.Kind, m.ID = models.LogMessage, c.ID.Log(st.Recipients.First())
@@ -313,8 +322,8 @@ func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 
 // preferred returns the provider whose queue a step joins if several may take it: the
 // first idle one, or else the first. It ignores the provider busy.
-func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallback string) string {
-	due := slices.DeleteFunc(d.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
+func (r *router) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallback string) string {
+	due := slices.DeleteFunc(r.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}
@@ -324,4 +333,21 @@ func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, f
 		return due[i].Name
 	}
 	return due[0].Name
+}
+
+// idleElsewhere reports whether another provider could take a job at once.
+func (r *router) idleElsewhere(c *Chunk, j *job) bool {
+	return slices.ContainsFunc(
+		r.due(j.Step, time.Now()),
+		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.load()) },
+	)
+}
+
+// jitter returns a random delay of up to a tenth of wait, at most 30 s. It spreads
+// messages that would otherwise return at the same instant.
+func jitter(wait time.Duration) time.Duration {
+	if wait <= 0 {
+		return 0
+	}
+	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
 }

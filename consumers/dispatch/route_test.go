@@ -28,7 +28,7 @@ func TestRequeueJitter(t *testing.T) {
 			Retry:      3,
 			Options:    []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
 		}
-		f.requeue(&Chunk{ID: models.NewBatchID(now)}, st, now, "", &out)
+		f.router.requeue(&Chunk{ID: models.NewBatchID(now)}, st, now, "", &out)
 		require.Len(t, out, 1)
 		require.Equal(t, models.BatchMessage, out[0].Kind, "the provider is chosen again then")
 		require.False(t, out[0].NotBefore.Before(now.Add(wait)))
@@ -47,7 +47,7 @@ func TestOneMessageForWaitingSteps(t *testing.T) {
 	c := &Chunk{ID: models.NewBatchID(now)}
 	var out messages
 	for n, wait := range []time.Duration{time.Hour, time.Minute, 2 * time.Hour} {
-		f.requeue(c, &policy.Step{
+		f.router.requeue(c, &policy.Step{
 			Do:         policy.Call,
 			Recipients: models.SetOf(n + 1),
 			Retry:      n,
@@ -66,7 +66,7 @@ func TestUntriedProvidersComeFirst(t *testing.T) {
 	now := time.Now()
 	before := now.Add(-time.Minute)
 	first := func(options ...policy.Option) string {
-		providers := f.order(&policy.Step{Options: options}, now)
+		providers := f.router.order(&policy.Step{Options: options}, now)
 		require.Len(t, providers, 1)
 		return providers[0].Name
 	}
@@ -96,7 +96,7 @@ func TestNoSlotBeforeShareIsKnown(t *testing.T) {
 		)
 		require.NoError(t, err)
 		f := newFixture(t, models.Accepted, "sg")
-		wait, err := f.acquire(t.Context(), &Chunk{Lane: models.Bulk}, &job{
+		wait, err := f.caller.acquire(t.Context(), &Chunk{Lane: models.Bulk}, &job{
 			Provider: providers.Get("sg"),
 			Who:      models.SetOf(1),
 			Step:     &policy.Step{},
@@ -120,7 +120,7 @@ func TestEarliestWayIsTaken(t *testing.T) {
 	now := time.Now()
 	requeued := func(b time.Duration) models.Message {
 		var out messages
-		f.requeue(&Chunk{ID: models.NewBatchID(now)}, &policy.Step{Do: policy.Call, Recipients: models.SetOf(1), Retry: 1,
+		f.router.requeue(&Chunk{ID: models.NewBatchID(now)}, &policy.Step{Do: policy.Call, Recipients: models.SetOf(1), Retry: 1,
 			Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Hour)}, {Provider: "b", NotBefore: now.Add(b)}},
 		}, now, "", &out)
 		require.Len(t, out, 1)
@@ -147,7 +147,7 @@ func TestRatesDoNotHoldMailUntilItExpires(t *testing.T) {
 		}}
 		after := func(st *policy.Step, left, wait time.Duration) time.Duration {
 			b := models.Batch{ID: models.NewBatchID(time.Now()), ExpiresAt: time.Now().Add(left)}
-			return f.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)
+			return f.caller.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)
 		}
 		require.InDelta(t, 10*time.Minute, after(two, 80*time.Minute, time.Hour), float64(time.Minute))
 		require.Equal(t, time.Minute, after(two, 24*time.Hour, time.Minute))

@@ -26,7 +26,7 @@ func (q *Processor) attribute(ctx context.Context, group *eventGroup) error {
 				group.leave(c) // a newer process knows what its events mean
 			}
 			if err != nil {
-				_, err = q.dispatch.SkipCorrupt(id, err)
+				_, err = q.chunks.SkipCorrupt(id, err)
 			}
 			return err
 		})
@@ -37,7 +37,7 @@ func (q *Processor) attribute(ctx context.Context, group *eventGroup) error {
 // attributeChunk turns the events of one chunk into one fact, because Mailgun posts
 // events one by one.
 func (q *Processor) attributeChunk(ctx context.Context, group *eventGroup, id models.ID, c *chunkEvents) error {
-	b, err := q.dispatch.Batch(ctx, id.Batch())
+	b, err := q.chunks.Batch(ctx, id.Batch())
 	if errors.Is(err, models.ErrNotFound) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
 		q.refuseAll(c, id)
 		return nil

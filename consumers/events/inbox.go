@@ -196,17 +196,17 @@ func (q *Processor) markDone(ids []models.ID) {
 		return
 	}
 	d.marking = true
-	q.dispatch.GoBackground(func() {
+	q.work.Go(func() {
 		for ids := d.take(); len(ids) > 0; ids = d.take() {
 			for {
-				err := q.store.InboxDone(priority.WithLow(q.dispatch.CallContext()), ids...)
+				err := q.store.InboxDone(priority.WithLow(q.work.Context()), ids...)
 				if err == nil {
 					break
 				}
 				q.log.Warn("cannot mark posts as processed; will retry", "entries", len(ids), "err", err)
 				select {
 				case <-time.After(2 * time.Second):
-				case <-q.dispatch.CallContext().Done():
+				case <-q.work.Context().Done():
 					return
 				}
 			}

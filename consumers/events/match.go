@@ -184,7 +184,7 @@ func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
 			continue // its addresses were removed
 		}
 		if err != nil {
-			if _, err = s.dispatch.SkipCorrupt(chunk, err); err != nil {
+			if _, err = s.Processor.chunks.SkipCorrupt(chunk, err); err != nil {
 				return err
 			}
 		}

@@ -47,11 +47,9 @@ func newMatchRig(t *testing.T) *matchRig {
 		nil,
 	)
 	require.NoError(t, err)
-	q.dispatch = dispatch.New(
-		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
-		dispatch.Deps{Store: store},
-	)
-	t.Cleanup(q.dispatch.Stop)
+	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}
+	q.chunks, q.work = dispatch.NewChunks(reads, store, nil), dispatch.NewWork()
+	t.Cleanup(q.work.Stop)
 	q.summaries, q.observer = &marks{marked: map[models.ID][]func(){}}, noObserver{}
 	q.flows = provider.NewFlows()
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}

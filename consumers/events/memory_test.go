@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -54,11 +53,9 @@ func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures m
 	const size, posts = 1000, 40
 	store, summaries := memory.Open(t), &marks{marked: map[models.ID][]func(){}}
 	q := newProcessor(t, store, nil)
-	q.dispatch = dispatch.New(
-		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
-		dispatch.Deps{Store: store},
-	)
-	t.Cleanup(q.dispatch.Stop)
+	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}
+	q.chunks, q.work = dispatch.NewChunks(reads, store, nil), dispatch.NewWork()
+	t.Cleanup(q.work.Stop)
 	q.summaries, q.observer, q.flows = summaries, noObserver{}, provider.NewFlows()
 	ctx, now := context.Background(), time.Now()
 	b := models.Batch{
@@ -108,7 +105,7 @@ func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures m
 	require.EqualValues(t, size*posts, taken)
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	summaries.flush()
-	q.dispatch.Wait()
+	q.work.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)

@@ -235,7 +235,7 @@ func (q *Processor) reconcileAfter(ctx context.Context, group *eventGroup) error
 			if err != nil || found == (dispatch.Result{}) {
 				return err
 			}
-			b, err := q.dispatch.Batch(ctx, id.Batch())
+			b, err := q.chunks.Batch(ctx, id.Batch())
 			if err != nil {
 				return err
 			}

@@ -33,6 +33,9 @@ type Processor struct {
 	broker    Depths
 	providers *provider.Set
 	flows     *provider.Flows
+	chunks    *dispatch.Chunks
+	outbox    *dispatch.Outbox
+	work      *dispatch.Work
 	dispatch  *dispatch.Dispatcher
 	requeuer  Requeuer
 	summaries Summaries
@@ -67,6 +70,9 @@ type Deps struct {
 	Broker       Depths
 	Providers    *provider.Set
 	Flows        *provider.Flows
+	Chunks       *dispatch.Chunks
+	Outbox       *dispatch.Outbox
+	Work         *dispatch.Work
 	Dispatch     *dispatch.Dispatcher
 	Summaries    Summaries
 	Observer     Observer
@@ -81,6 +87,9 @@ func New(cfg Config, deps Deps) *Processor {
 		broker:       deps.Broker,
 		providers:    deps.Providers,
 		flows:        deps.Flows,
+		chunks:       deps.Chunks,
+		outbox:       deps.Outbox,
+		work:         deps.Work,
 		dispatch:     deps.Dispatch,
 		summaries:    deps.Summaries,
 		observer:     deps.Observer,

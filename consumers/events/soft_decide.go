@@ -176,7 +176,7 @@ func (q *Processor) resolved(ctx context.Context, chunk models.ID) ([]models.Rec
 		}
 	}
 	if err != nil {
-		_, err = q.dispatch.SkipCorrupt(chunk, err)
+		_, err = q.chunks.SkipCorrupt(chunk, err)
 	}
 	return nil, nil, err
 }

@@ -50,7 +50,7 @@ func (q *Processor) suppressChunk(
 	if !slices.ContainsFunc(events, func(ev models.Event) bool { return suppressedBy(&ev) != "" || isSoft(&ev) }) {
 		return nil
 	}
-	b, err := q.dispatch.Batch(ctx, chunk.Batch())
+	b, err := q.chunks.Batch(ctx, chunk.Batch())
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (
 		return models.LaterOf(from, late.Add(-models.LateWriters)), oldest, nil
 	}
 	for some := range slices.Chunk(due, 500) {
-		q.dispatch.Publish(ctx, some...)
+		q.outbox.Publish(ctx, some...)
 	}
 	return oldest, oldest, nil
 }

@@ -40,7 +40,8 @@ type Deps struct {
 	Store     Store
 	Policy    *policy.Policy
 	Providers *provider.Set
-	Dispatch  *dispatch.Dispatcher
+	Chunks    *dispatch.Chunks
+	Outbox    *dispatch.Outbox
 }
 
 // New returns Lookups. They query providers while Run runs.
@@ -51,7 +52,8 @@ func New(cfg Config, deps Deps) *Lookups {
 		store:     deps.Store,
 		policy:    deps.Policy,
 		providers: deps.Providers,
-		dispatch:  deps.Dispatch,
+		chunks:    deps.Chunks,
+		outbox:    deps.Outbox,
 		filed:     dispatch.NewMemo[eventKey, bool](100_000),
 		open:      map[lookupKey]*lookup{},
 		refused:   map[string]time.Time{},

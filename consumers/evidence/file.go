@@ -26,12 +26,12 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 	var posts []models.Post
 	var keys []eventKey
 	for chunk, events := range byChunk {
-		c, err := l.dispatch.Load(ctx, chunk)
+		c, err := l.chunks.Load(ctx, chunk)
 		if errors.Is(err, models.ErrNotFound) {
 			continue // it belongs to another installation
 		}
 		if err != nil {
-			if _, err = l.dispatch.SkipCorrupt(chunk, err); err != nil {
+			if _, err = l.chunks.SkipCorrupt(chunk, err); err != nil {
 				return err
 			}
 			continue
@@ -47,7 +47,7 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 				continue
 			}
 			if attempt := c.View.Entry(ev.attempt); attempt.ByAddress(ev.recipient) {
-				if err := l.dispatch.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
+				if err := l.chunks.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
 					return err
 				}
 				ev.recipient = attempt.RecipientOf(ev.recipient, ev.address, c.Recipients)
@@ -76,6 +76,6 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 	for _, key := range keys {
 		l.filed.Add(key, false)
 	}
-	l.dispatch.Publish(ctx, messages...)
+	l.outbox.Publish(ctx, messages...)
 	return nil
 }

@@ -89,11 +89,9 @@ func newLookups(t *testing.T, store *memory.Store, adapter models.Adapter) *Look
 	deps := Deps{Policy: decisions, Providers: providers}
 	if store != nil {
 		deps.Store = store
-		deps.Dispatch = dispatch.New(
-			dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
-			dispatch.Deps{Store: store, Broker: inproctest.New(t, "mg"), Policy: decisions, Providers: providers},
-		)
-		t.Cleanup(deps.Dispatch.Stop)
+		reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log}
+		deps.Chunks = dispatch.NewChunks(reads, store, nil)
+		deps.Outbox = dispatch.NewOutbox(inproctest.New(t, "mg"), nil, log)
 	}
 	return New(Config{Pace: settings.Pace{LookUpPause: 100 * time.Millisecond}, Logger: log}, deps)
 }

@@ -47,7 +47,8 @@ type Lookups struct {
 	store     Store
 	policy    *policy.Policy
 	providers *provider.Set
-	dispatch  *dispatch.Dispatcher
+	chunks    *dispatch.Chunks
+	outbox    *dispatch.Outbox
 	filed     *lru.Cache[eventKey, bool] // recently found events; true: the event is a fact
 
 	mu      sync.Mutex

@@ -205,12 +205,12 @@ func (l *Lookups) searchEach(
 	found findings,
 ) error {
 	q.Chunks = map[models.ID]bool{chunk: true}
-	c, err := l.dispatch.Load(ctx, chunk)
+	c, err := l.chunks.Load(ctx, chunk)
 	if err == nil {
-		err = l.dispatch.LoadRecipients(ctx, c)
+		err = l.chunks.LoadRecipients(ctx, c)
 	}
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		_, err = l.dispatch.SkipCorrupt(chunk, err)
+		_, err = l.chunks.SkipCorrupt(chunk, err)
 		return err
 	}
 	if err != nil { // the addresses were removed

@@ -212,7 +212,7 @@ func (c *check) recountChunks(ctx context.Context, b *models.Batch) ([]recounted
 	g.SetLimit(checkAtOnce)
 	for n := range out {
 		g.Go(func() error {
-			k, err := c.s.dispatch.Load(ctx, b.ID.Chunk(n))
+			k, err := c.s.chunks.Load(ctx, b.ID.Chunk(n))
 			switch {
 			case err == nil:
 				out[n].sum, out[n].view = k.Summary(), k.View.ForFeed()
@@ -264,7 +264,7 @@ func (c *check) checkRecipients(ctx context.Context, k *dispatch.Chunk) (wrong, 
 	if !c.recipients || k.Batch.Redacted || time.Since(k.Batch.Created()) > c.s.cfg.KeepContent {
 		return nil, nil
 	}
-	err = c.s.dispatch.LoadRecipients(ctx, k)
+	err = c.s.chunks.LoadRecipients(ctx, k)
 	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrInvalid) {
 		return err, nil
 	}
@@ -279,7 +279,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	since := time.Now() // of the newest change of the record
 	version := int64(-1)
 	for {
-		k, err := c.s.dispatch.Load(ctx, id)
+		k, err := c.s.chunks.Load(ctx, id)
 		if err != nil {
 			return models.Summary{}, err
 		}

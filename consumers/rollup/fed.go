@@ -52,7 +52,7 @@ func (c *check) fed(ctx context.Context, b *models.Batch, chunks []recounted) er
 func (c *check) fedWrong(ctx context.Context, b *models.Batch, id models.ID) error {
 	since, version := time.Now(), int64(-1)
 	for {
-		k, err := c.s.dispatch.Load(ctx, id)
+		k, err := c.s.chunks.Load(ctx, id)
 		if err != nil {
 			return err
 		}

@@ -42,11 +42,8 @@ type feedWorker struct {
 func (m *feedModel) start(n int) {
 	log := slog.New(slog.DiscardHandler)
 	s := &faulty{Store: m.store}
-	d := dispatch.New(
-		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
-		dispatch.Deps{Store: s},
-	)
-	w := &feedWorker{Rollup: New(Config{Logger: log}, s, d, func(*Round) {}), store: s, marked: map[models.ID]string{}}
+	chunks := dispatch.NewChunks(dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log}, s, nil)
+	w := &feedWorker{Rollup: New(Config{Logger: log}, s, chunks, func(*Round) {}), store: s, marked: map[models.ID]string{}}
 	if old := m.workers[n]; old != nil {
 		for id, user := range old.marked {
 			w.mark(user, id)

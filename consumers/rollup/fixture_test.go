@@ -40,13 +40,9 @@ func newFixture(t *testing.T, wrap func(models.Store) models.Store) *fixture {
 // restart replaces the Rollup by that of another worker.
 func (f *fixture) restart() {
 	log := slog.New(slog.DiscardHandler)
-	d := dispatch.New(
-		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
-		dispatch.Deps{Store: f.store},
-	)
-	f.Cleanup(d.Stop)
+	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log}
 	cfg := Config{Times: settings.Times{KeepContent: time.Hour}, Pace: settings.Pace{SumsPoll: time.Hour}, Logger: log}
-	f.Rollup = New(cfg, f.store, d, func(*Round) {})
+	f.Rollup = New(cfg, f.store, dispatch.NewChunks(reads, f.store, nil), func(*Round) {})
 }
 
 // delivered stores a batch of n recipients that a provider has accepted for good, and its

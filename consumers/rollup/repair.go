@@ -22,7 +22,7 @@ func (c *check) repairChunk(
 	wrong *models.Summary,
 ) (models.Summary, error) {
 	id := b.ID.Chunk(n)
-	k, err := c.s.dispatch.Load(ctx, id)
+	k, err := c.s.chunks.Load(ctx, id)
 	if err != nil {
 		return models.Summary{}, err
 	}
@@ -31,7 +31,7 @@ func (c *check) repairChunk(
 		if err := c.s.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
 			return models.Summary{}, err
 		}
-		if err := c.s.dispatch.Reload(ctx, k); err != nil {
+		if err := c.s.chunks.Reload(ctx, k); err != nil {
 			return models.Summary{}, err
 		}
 	}

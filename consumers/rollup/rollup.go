@@ -32,7 +32,7 @@ type Rollup struct {
 	cfg       Config
 	log       *slog.Logger
 	store     Store
-	dispatch  *dispatch.Dispatcher
+	chunks    *dispatch.Chunks
 	feed      *feed.Writer
 	onRound   func(*Round)
 	counted   func(context.Context, []models.ChunkSummary)
@@ -106,16 +106,16 @@ type Store interface {
 }
 
 // New returns a Rollup. RunChecks calls onRound with the result of the newest round.
-func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) *Rollup {
+func New(cfg Config, store Store, chunks *dispatch.Chunks, onRound func(*Round)) *Rollup {
 	return &Rollup{
-		cfg:      cfg,
-		log:      cfg.Logger,
-		store:    store,
-		dispatch: d,
-		feed:     feed.NewWriter(store),
-		onRound:  onRound,
-		marked:   map[models.ID]*mark{},
-		one:      make(chan struct{}, 1),
+		cfg:     cfg,
+		log:     cfg.Logger,
+		store:   store,
+		chunks:  chunks,
+		feed:    feed.NewWriter(store),
+		onRound: onRound,
+		marked:  map[models.ID]*mark{},
+		one:     make(chan struct{}, 1),
 	}
 }
 
@@ -275,9 +275,9 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 			continue
 		}
 		g.Go(func() error {
-			c, err := s.dispatch.Load(ctx, id)
+			c, err := s.chunks.Load(ctx, id)
 			if err != nil {
-				_, err = s.dispatch.SkipCorrupt(id, err)
+				_, err = s.chunks.SkipCorrupt(id, err)
 				return err
 			}
 			add(m.user, id, c.Summary(), c.View, c.Batch.Chunks)
@@ -361,7 +361,7 @@ func (s *Rollup) write(ctx context.Context, chunks []counted) error {
 			g.Go(func() error {
 				_, err := s.store.RollUp(ctx, span)
 				if err != nil {
-					_, err = s.dispatch.SkipCorrupt(models.MinID(span.Start), err)
+					_, err = s.chunks.SkipCorrupt(models.MinID(span.Start), err)
 				}
 				return err
 			})

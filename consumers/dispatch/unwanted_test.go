@@ -15,13 +15,13 @@ import (
 func (f *fixture) suppress(t *testing.T, list, address string, reason models.SuppressionReason) {
 	t.Helper()
 	e := models.NewSuppression(address, reason, models.FromAPI, time.Now())
-	require.NoError(t, f.suppressions.Add(t.Context(), list, e))
+	require.NoError(t, f.caller.unwanted.suppressions.Add(t.Context(), list, e))
 }
 
 // status returns what is known of a recipient.
 func (f *fixture) status(t *testing.T, b *models.Batch, r int) *models.Status {
 	t.Helper()
-	c, err := f.Load(t.Context(), b.ID)
+	c, err := f.chunks.Load(t.Context(), b.ID)
 	require.NoError(t, err)
 	return c.View.Status(r)
 }
@@ -53,8 +53,8 @@ func TestSuppressedBeforeCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, models.Accepted, "sg")
 	b := f.batch(t, 2, models.Hold)
-	f.store = f.Dispatcher.store.(models.Store) //nolint:forcetypeassert // the fixture's
-	f.Dispatcher.store = &appendHook{Store: f.Dispatcher.store, after: func() {
+	f.store = f.caller.store.(models.Store) //nolint:forcetypeassert // the fixture's
+	f.caller.store = &appendHook{Store: f.caller.store, after: func() {
 		f.suppress(t, b.User, "u1@x.test", models.Unsubscribe)
 	}}
 	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
@@ -83,7 +83,7 @@ func TestUnsubscribeURLPerRecipient(t *testing.T) {
 	f := newFixture(t, models.Accepted, "sg")
 	b := f.batch(t, 3, models.Hold)
 	b.Unsubscribe = models.NewUnsubscription("https://mail.example.com/unsubscribe/")
-	f.batches.Add(b.ID, b)
+	f.chunks.batches.Add(b.ID, b)
 	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
 	sg, ok := f.providers.Get("sg").Adapter.(*adapter)
 	require.True(t, ok)
