@@ -56,6 +56,7 @@ type Engine struct {
 	dispatch     *dispatch.Dispatcher
 	rollup       *rollup.Rollup
 	events       *events.Processor
+	soft         *events.SoftDecider
 	evidence     *evidence.Lookups
 	agenda       *agenda.Agenda
 	retention    *retention.Retention
@@ -162,7 +163,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Evidence:     e.evidence,
 		Summaries:    e.rollup,
 	})
-	e.events = events.New(events.Config{
+	posts := events.Config{
 		Worker:   cfg.Worker,
 		Times:    cfg.Times,
 		Limits:   cfg.Limits,
@@ -170,19 +171,8 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Sole:     cfg.Sole,
 		Priority: cfg.Priority,
 		Logger:   cfg.Logger,
-	}, events.Deps{
-		Suppressions: e.suppressions,
-		Store:        e.store,
-		Broker:       e.broker,
-		Providers:    e.providers,
-		Flows:        e.flows,
-		Chunks:       e.chunks,
-		Outbox:       e.outbox,
-		Work:         e.work,
-		Dispatch:     e.dispatch,
-		Summaries:    e.rollup,
-		Observer:     seen,
-	})
+	}
+	sweeper := events.NewSweeper(posts, e.store, e.broker, e.outbox, e.providers)
 	e.agenda = agenda.New(agenda.Config{
 		Worker: cfg.Worker,
 		Times:  cfg.Times,
@@ -197,12 +187,24 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Chunks:    e.chunks,
 		Outbox:    e.outbox,
 		Dispatch:  e.dispatch,
-		Inbox:     e.events,
+		Inbox:     sweeper,
 		Summaries: e.rollup,
 		Ages:      e.ages,
 	})
-	e.events.Connect(e.agenda)
-	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
+	e.events = events.New(posts, events.Deps{
+		Suppressions: e.suppressions,
+		Store:        e.store,
+		Providers:    e.providers,
+		Flows:        e.flows,
+		Chunks:       e.chunks,
+		Work:         e.work,
+		Dispatch:     e.dispatch,
+		Requeuer:     e.agenda,
+		Summaries:    e.rollup,
+		Observer:     seen,
+	})
+	e.soft = events.NewSoftDecider(posts, e.store, e.chunks, e.suppressions)
+	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, sweeper.EventsWaiting)
 	e.retention = retention.New(retention.Config{
 		Worker: cfg.Worker,
 		Times:  cfg.Times,
@@ -252,7 +254,7 @@ func (e *Engine) supportLoops() []loop {
 		inLowPriority(func(ctx context.Context) { e.history.Run(ctx, e.cfg.HistoryPoll, e.log) }),
 		inLowPriority(e.rollup.Run),
 	}
-	loops = append(loops, inLowPriority(e.events.RunMatches), inLowPriority(e.events.RunSeen))
+	loops = append(loops, inLowPriority(e.events.RunMatches), inLowPriority(e.events.Seen.Run))
 	for range e.events.Runners() {
 		loops = append(loops, inLowPriority(e.events.Run))
 	}
@@ -281,7 +283,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.lists.RunPublishing),
 		inLowPriority((&reports.Reader{Runner: jobs.Runner{Store: e.store, Worker: e.cfg.Worker, Log: e.log}, Inbox: e.store,
 			Broker: e.broker, Providers: e.providers, Refused: (&observer{metrics: e.metrics}).EventRefused}).Run),
-		inLowPriority(e.events.RunSoftBounces),
+		inLowPriority(e.soft.Run),
 		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
 	}
 }

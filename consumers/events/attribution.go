@@ -4,29 +4,48 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"log/slog"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
+// attributor finds the attempts that events belong to, and counts the events.
+type attributor struct {
+	log       *slog.Logger
+	store     Store
+	chunks    *dispatch.Chunks
+	providers *provider.Set
+	flows     *provider.Flows
+	observer  Observer
+	seen      *SeenKinds
+	counts    *counts
+	ledgers   *lru.Cache[models.ID, []models.Entry]
+	counted   *recentSet // hashes of recently counted events
+}
+
 // attribute turns the events of a group into facts. It refuses events that belong to no
 // attempt through the provider that reports them.
-func (q *Processor) attribute(ctx context.Context, group *eventGroup) error {
+func (a *attributor) attribute(ctx context.Context, group *eventGroup) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range group.byChunk {
 		g.Go(func() error {
-			err := q.attributeChunk(ctx, group, id, c)
+			err := a.attributeChunk(ctx, group, id, c)
 			if errors.Is(err, models.ErrNewer) {
 				group.leave(c) // a newer process knows what its events mean
 			}
 			if err != nil {
-				_, err = q.chunks.SkipCorrupt(id, err)
+				_, err = a.chunks.SkipCorrupt(id, err)
 			}
 			return err
 		})
@@ -36,10 +55,10 @@ func (q *Processor) attribute(ctx context.Context, group *eventGroup) error {
 
 // attributeChunk turns the events of one chunk into one fact, because Mailgun posts
 // events one by one.
-func (q *Processor) attributeChunk(ctx context.Context, group *eventGroup, id models.ID, c *chunkEvents) error {
-	b, err := q.chunks.Batch(ctx, id.Batch())
+func (a *attributor) attributeChunk(ctx context.Context, group *eventGroup, id models.ID, c *chunkEvents) error {
+	b, err := a.chunks.Batch(ctx, id.Batch())
 	if errors.Is(err, models.ErrNotFound) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
-		q.refuseAll(c, id)
+		a.refuseAll(c, id)
 		return nil
 	}
 	if err != nil {
@@ -48,11 +67,11 @@ func (q *Processor) attributeChunk(ctx context.Context, group *eventGroup, id mo
 	c.user = b.User
 	var known map[models.Event]bool
 	if group.parseRevision > 0 || group.again {
-		if known, err = q.knownEvents(ctx, id); err != nil {
+		if known, err = a.knownEvents(ctx, id); err != nil {
 			return err
 		}
 	}
-	posts, events, err := q.ownEvents(ctx, id, c, known)
+	posts, events, err := a.ownEvents(ctx, id, c, known)
 	if err != nil {
 		return err
 	}
@@ -75,14 +94,14 @@ func (q *Processor) attributeChunk(ctx context.Context, group *eventGroup, id mo
 
 // ownEvents returns the events of a chunk that belong to its attempts and are not known,
 // and the posts that they came in. It refuses events that belong to no attempt.
-func (q *Processor) ownEvents(
+func (a *attributor) ownEvents(
 	ctx context.Context,
 	id models.ID,
 	c *chunkEvents,
 	known map[models.Event]bool,
 ) (posts []models.ID, events []models.Event, err error) {
 	var recipients []models.Recipient // read if only its address says which one an event is about
-	entries, current, err := q.ledger(ctx, id, false)
+	entries, current, err := a.ledger(ctx, id, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,13 +112,13 @@ func (q *Processor) ownEvents(
 			ev := &p.events[i].Event
 			of := attemptOf(entries, ev)
 			if of == nil && !current {
-				if entries, current, err = q.ledger(ctx, id, true); err != nil {
+				if entries, current, err = a.ledger(ctx, id, true); err != nil {
 					return nil, nil, err
 				}
 				of = attemptOf(entries, ev)
 			}
 			if of != nil && of.ByAddress(ev.Recipient) && recipients == nil {
-				if recipients, err = q.recipients(ctx, id); err != nil {
+				if recipients, err = recipientsOf(ctx, a.store, id); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -107,7 +126,7 @@ func (q *Processor) ownEvents(
 				ev.Recipient = of.RecipientOf(ev.Recipient, p.events[i].address, recipients)
 			}
 			if of == nil || ev.Recipient == 0 {
-				q.refuse(id, ev)
+				a.refuse(id, ev)
 				continue
 			}
 			ev.At = plausibleTime(ev.At, of.At, p.post.Time())
@@ -117,11 +136,11 @@ func (q *Processor) ownEvents(
 			if known[withoutRevision(*ev)] {
 				continue
 			}
-			q.counts.taken.Add(1)
-			if q.counted.add(hashOf(ev)) {
-				q.countEvent(ev, of, p.post.Time())
-				q.seen.note(ev, p.post.Time())
-				q.observer.EventTaken(ev, of, id.Time())
+			a.counts.taken.Add(1)
+			if a.counted.add(hashOf(ev)) {
+				a.countEvent(ev, of, p.post.Time())
+				a.seen.note(ev, p.post.Time())
+				a.observer.EventTaken(ev, of, id.Time())
 			}
 			events = append(events, *ev)
 		}
@@ -132,9 +151,22 @@ func (q *Processor) ownEvents(
 	return posts, events, nil
 }
 
-// recipients returns the recipients of a chunk; none if their addresses were removed with the content.
-func (q *Processor) recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error) {
-	rs, err := q.store.Recipients(ctx, chunk)
+// knownEvents returns the events of a chunk as they were parsed last.
+func (a *attributor) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
+	_, facts, err := a.store.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := map[models.Event]bool{}
+	for _, ev := range models.Events(facts) {
+		out[withoutRevision(*ev)] = true
+	}
+	return out, nil
+}
+
+// recipientsOf returns the recipients of a chunk; none if their addresses were removed with the content.
+func recipientsOf(ctx context.Context, store Store, chunk models.ID) ([]models.Recipient, error) {
+	rs, err := store.Recipients(ctx, chunk)
 	if errors.Is(err, models.ErrNotFound) {
 		return []models.Recipient{}, nil
 	}
@@ -157,17 +189,17 @@ func plausibleTime(at, attempt, posted time.Time) time.Time {
 // ledger returns the ledger of a chunk, and whether it was read from the store just now.
 // It uses a cache unless current is set. Entries never change, so a cached ledger can
 // only lack the newest ones.
-func (q *Processor) ledger(ctx context.Context, id models.ID, current bool) ([]models.Entry, bool, error) {
+func (a *attributor) ledger(ctx context.Context, id models.ID, current bool) ([]models.Entry, bool, error) {
 	if !current {
-		if entries, ok := q.ledgers.Get(id); ok {
+		if entries, ok := a.ledgers.Get(id); ok {
 			return entries, false, nil
 		}
 	}
-	entries, err := q.store.Ledger(ctx, id)
+	entries, err := a.store.Ledger(ctx, id)
 	if err != nil {
 		return nil, true, err
 	}
-	q.ledgers.Add(id, entries)
+	a.ledgers.Add(id, entries)
 	return entries, true, nil
 }
 
@@ -186,18 +218,18 @@ func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	return nil
 }
 
-func (q *Processor) refuseAll(c *chunkEvents, id models.ID) {
+func (a *attributor) refuseAll(c *chunkEvents, id models.ID) {
 	for _, p := range c.posts {
 		for i := range p.events {
-			q.refuse(id, &p.events[i].Event)
+			a.refuse(id, &p.events[i].Event)
 		}
 	}
 }
 
-func (q *Processor) refuse(id models.ID, ev *models.Event) {
-	q.counts.forged.Add(1)
-	q.observer.EventRefused(ev.Provider, "no_attempt")
-	q.log.Warn("event refused: it belongs to no attempt",
+func (a *attributor) refuse(id models.ID, ev *models.Event) {
+	a.counts.forged.Add(1)
+	a.observer.EventRefused(ev.Provider, "no_attempt")
+	a.log.Warn("event refused: it belongs to no attempt",
 		"provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
@@ -218,18 +250,18 @@ func hashOf(ev *models.Event) uint64 {
 
 // countEvent counts an event of an attempt for its provider. received is when its post
 // arrived.
-func (q *Processor) countEvent(ev *models.Event, of *models.Entry, received time.Time) {
-	a := q.providers.Get(ev.Provider)
+func (a *attributor) countEvent(ev *models.Event, of *models.Entry, received time.Time) {
+	p := a.providers.Get(ev.Provider)
 	switch {
 	case ev.Kind == models.Delivered:
-		a.Count(func(n *telemetry.Counters) { n.Delivered++ })
+		p.Count(func(n *telemetry.Counters) { n.Delivered++ })
 	case ev.Kind.Failure():
-		a.Count(func(n *telemetry.Counters) { n.Failures++ })
+		p.Count(func(n *telemetry.Counters) { n.Failures++ })
 	case ev.Kind != models.Deferred:
 		return
 	}
 	// A provider drops and rejects mail without trying to deliver it.
 	if ev.Kind != models.Dropped && ev.Kind != models.Rejected {
-		q.flows.Report(ev.Provider, of.At, ev.At, received)
+		a.flows.Report(ev.Provider, of.At, ev.At, received)
 	}
 }

@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/stretchr/testify/require"
 )
 
 // TestImplausibleTime: if an event cannot have happened at its time, the time of its post
@@ -38,22 +39,21 @@ func TestImplausibleTime(t *testing.T) {
 // Events about mail that the provider did not try to deliver are no reports.
 func TestDropIsNoReport(t *testing.T) {
 	t.Parallel()
-	q := newProcessor(t, &memoryInbox{}, nil)
-	q.flows = provider.NewFlows()
+	a := attributor{providers: newProviders(t, jsonAdapter{}), flows: provider.NewFlows()}
 	now := time.Now()
 	of := &models.Entry{At: now.Add(-time.Minute)}
 	reported := func() (n int64) {
-		for _, f := range q.flows.Snapshot()["sg"] {
+		for _, f := range a.flows.Snapshot()["sg"] {
 			n += f.Reported
 		}
 		return n
 	}
 	for _, kind := range []models.EventKind{models.Dropped, models.Rejected, models.Processed, models.Opened} {
-		q.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
+		a.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.Zero(t, reported())
 	for _, kind := range []models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Deferred} {
-		q.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
+		a.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.EqualValues(t, 4, reported())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -28,20 +29,44 @@ func (jsonAdapter) Parse(body []byte) (out models.Parsed) {
 	return out
 }
 
-// newProcessor returns a Processor for the provider sg that has no dispatcher.
-func newProcessor(t *testing.T, store Store, broker Depths) *Processor {
+// testConfig returns the configuration of a Processor, a Sweeper or a SoftDecider.
+func testConfig() Config {
+	return Config{
+		Pace:     settings.Pace{InboxAge: 200 * time.Millisecond},
+		Priority: priority.New(),
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+}
+
+// newProviders returns the provider sg, with an adapter.
+func newProviders(t *testing.T, adapter models.Adapter) *provider.Set {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
 	providers, err := provider.NewSet(
-		[]provider.Spec{{Adapter: jsonAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log},
+		[]provider.Spec{{Adapter: adapter, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: slog.New(slog.DiscardHandler)},
 		nil,
 	)
 	require.NoError(t, err)
-	return New(
-		Config{Pace: settings.Pace{InboxAge: 200 * time.Millisecond}, Priority: priority.New(), Logger: log},
-		Deps{Store: store, Broker: broker, Providers: providers},
-	)
+	return providers
+}
+
+// newProcessor returns a Processor for the provider sg that has no dispatcher. The content of batches is kept for an hour.
+func newProcessor(t *testing.T, store interface {
+	Store
+	dispatch.Store
+}, adapter models.Adapter, summaries Summaries) *Processor {
+	t.Helper()
+	reads, work := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}, dispatch.NewWork()
+	t.Cleanup(work.Stop)
+	return New(testConfig(), Deps{
+		Store:     store,
+		Providers: newProviders(t, adapter),
+		Flows:     provider.NewFlows(),
+		Chunks:    dispatch.NewChunks(reads, store, nil),
+		Work:      work,
+		Summaries: summaries,
+		Observer:  noObserver{},
+	})
 }
 
 // memoryInbox is an inbox in memory.

@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -23,14 +26,23 @@ const (
 	inboxRead = 16
 )
 
-// readInbox reads entries of up to inboxBytes, and at least one. It returns how many of
-// ids they are. The size of an entry is known only after it was read, so readInbox reads
+// inboxReader reads the inbox, and refuses posts that were replayed.
+type inboxReader struct {
+	log       *slog.Logger
+	store     Store
+	providers *provider.Set
+	observer  Observer
+	counts    *counts
+}
+
+// read reads entries of up to inboxBytes, and at least one. It returns how many of
+// ids they are. The size of an entry is known only after it was read, so it reads
 // one entry first, and then as many at once as the largest so far allows.
-func (q *Processor) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
+func (r *inboxReader) read(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
 	size, largest := 0, 0
 	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
-		some, err := q.inbox(ctx, part)
+		some, err := r.entries(ctx, part)
 		if err != nil {
 			return nil, n, err
 		}
@@ -48,24 +60,24 @@ func (q *Processor) readInbox(ctx context.Context, ids []models.ID) (entries []m
 	return entries, n, nil
 }
 
-// inbox reads entries. It skips damaged ones and marks them as processed; they stay in
+// entries reads entries. It skips damaged ones and marks them as processed; they stay in
 // the inbox, so that a later version can replay them.
-func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
-	all, err := q.store.Inbox(ctx, ids...)
+func (r *inboxReader) entries(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
+	all, err := r.store.Inbox(ctx, ids...)
 	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrNewer) {
 		return all, err
 	}
 	all = all[:0]
 	for _, id := range ids {
-		one, err := q.store.Inbox(ctx, id)
+		one, err := r.store.Inbox(ctx, id)
 		if errors.Is(err, models.ErrNewer) {
-			q.log.Warn("post is left to a newer process", "post", id.String(), "err", err)
+			r.log.Warn("post is left to a newer process", "post", id.String(), "err", err)
 			continue
 		}
 		if errors.Is(err, models.ErrDamaged) {
-			q.counts.skipped.Add(1)
-			q.log.Error("post cannot be read; replay it with a version that can", "post", id.String(), "err", err)
-			one, err = nil, q.store.InboxDone(ctx, id)
+			r.counts.skipped.Add(1)
+			r.log.Error("post cannot be read; replay it with a version that can", "post", id.String(), "err", err)
+			one, err = nil, r.store.InboxDone(ctx, id)
 		}
 		if err != nil {
 			return nil, err
@@ -82,11 +94,11 @@ type replayToken struct {
 }
 
 // replayMarks returns a mark for the first post with each token, and the tokens of the marks.
-func (q *Processor) replayMarks(entries []models.Inbox) (marks []models.ReplayMark, tokens []replayToken) {
+func (r *inboxReader) replayMarks(entries []models.Inbox) (marks []models.ReplayMark, tokens []replayToken) {
 	seen := map[replayToken]bool{}
 	for i := range entries {
 		in := &entries[i]
-		if q.providers.Get(in.Provider) == nil {
+		if r.providers.Get(in.Provider) == nil {
 			continue
 		}
 		for k := range in.Posts {
@@ -111,12 +123,12 @@ func (q *Processor) replayMarks(entries []models.Inbox) (marks []models.ReplayMa
 
 // dropReplayed removes posts whose token was used before for another body, by an earlier
 // entry or by an earlier post of the same entry.
-func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) error {
-	marks, tokens := q.replayMarks(entries)
+func (r *inboxReader) dropReplayed(ctx context.Context, entries []models.Inbox) error {
+	marks, tokens := r.replayMarks(entries)
 	if len(marks) == 0 {
 		return nil
 	}
-	digests, err := q.store.GuardReplays(ctx, marks...)
+	digests, err := r.store.GuardReplays(ctx, marks...)
 	if err != nil {
 		return err
 	}
@@ -131,9 +143,9 @@ func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) er
 			if !ok || was == digest(p.Body) {
 				return false
 			}
-			q.counts.replayed.Add(1)
-			q.observer.EventRefused(in.Provider, "replayed")
-			q.log.Warn("post refused: its token was used before for another body", "provider", in.Provider)
+			r.counts.replayed.Add(1)
+			r.observer.EventRefused(in.Provider, "replayed")
+			r.log.Warn("post refused: its token was used before for another body", "provider", in.Provider)
 			return true
 		})
 	}
@@ -159,7 +171,7 @@ func (q *Processor) markSummaries(ctx context.Context, group *eventGroup) error 
 		return q.store.InboxDone(ctx, group.done...)
 	}
 	done := group.done // the countdown lives for seconds, and must not keep the group in memory
-	countdown := newCountdown(chunks, func() { q.markDone(done) })
+	countdown := newCountdown(chunks, func() { q.finished.mark(done) })
 	for id, c := range group.byChunk {
 		if c.taken {
 			q.summaries.Mark(c.user, id, countdown)
@@ -171,6 +183,10 @@ func (q *Processor) markSummaries(ctx context.Context, group *eventGroup) error 
 // donePosts collects entries of the inbox that can be marked as processed. Many groups
 // add theirs at the same time, when summaries were stored.
 type donePosts struct {
+	log   *slog.Logger
+	store Store
+	work  *dispatch.Work
+
 	mu      sync.Mutex
 	ids     []models.ID
 	marking bool
@@ -185,10 +201,9 @@ func (d *donePosts) take() (ids []models.ID) {
 	return ids
 }
 
-// markDone marks entries as processed in the background, and retries until that
+// mark marks entries as processed in the background, and retries until that
 // succeeds. After a crash they are processed again.
-func (q *Processor) markDone(ids []models.ID) {
-	d := &q.finished
+func (d *donePosts) mark(ids []models.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ids = append(d.ids, ids...)
@@ -196,17 +211,17 @@ func (q *Processor) markDone(ids []models.ID) {
 		return
 	}
 	d.marking = true
-	q.work.Go(func() {
+	d.work.Go(func() {
 		for ids := d.take(); len(ids) > 0; ids = d.take() {
 			for {
-				err := q.store.InboxDone(priority.WithLow(q.work.Context()), ids...)
+				err := d.store.InboxDone(priority.WithLow(d.work.Context()), ids...)
 				if err == nil {
 					break
 				}
-				q.log.Warn("cannot mark posts as processed; will retry", "entries", len(ids), "err", err)
+				d.log.Warn("cannot mark posts as processed; will retry", "entries", len(ids), "err", err)
 				select {
 				case <-time.After(2 * time.Second):
-				case <-q.work.Context().Done():
+				case <-d.work.Context().Done():
 					return
 				}
 			}

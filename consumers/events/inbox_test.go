@@ -30,13 +30,13 @@ func TestGroupIsBoundedByBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := &memoryInbox{}
-			q := newProcessor(t, store, nil)
+			r := inboxReader{store: store}
 			var rest []models.ID
 			for _, n := range c.sizes {
 				rest = append(rest, store.put(bytes.Repeat([]byte{'x'}, n)))
 			}
 			for first := true; len(rest) > 0; first = false {
-				entries, n, err := q.readInbox(t.Context(), rest)
+				entries, n, err := r.read(t.Context(), rest)
 				require.NoError(t, err)
 				require.Positive(t, n)
 				require.Len(t, entries, n)

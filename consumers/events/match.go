@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -28,39 +31,51 @@ type unnamedEvent struct {
 	found []models.ParsedEvent
 }
 
+// matcher finds the logs of events that do not name one.
+type matcher struct {
+	log       *slog.Logger
+	store     Store
+	chunks    *dispatch.Chunks
+	providers *provider.Set
+	observer  Observer
+	counts    *counts
+	schedule  matchSchedule
+	unmatched unmatchedList
+}
+
 // match finds the logs of the group's unnamed events and adds the events to the group.
 //
 // An event belongs to the attempt that was answered with its message id and has its address.
 // A bounce without a message id is attributed by its address alone if exactly one attempt
 // fits, and marked as a guess. Other events stay in the inbox, where a replay finds them.
-func (q *Processor) match(ctx context.Context, group *eventGroup) error {
+func (m *matcher) match(ctx context.Context, group *eventGroup) error {
 	if len(group.unnamed) == 0 {
 		return nil
 	}
 	last := group.again || group.parseRevision > 0
 	began := time.Now()
-	if !last && !q.matches.mayBegin(began) {
+	if !last && !m.schedule.mayBegin(began) {
 		for i := range group.unnamed {
-			q.matchLater(&group.unnamed[i])
+			m.matchLater(&group.unnamed[i])
 		}
 		return nil
 	}
-	if err := q.findLogs(ctx, group.unnamed); err != nil {
+	if err := m.findLogs(ctx, group.unnamed); err != nil {
 		return err
 	}
-	q.matches.ended(began, time.Now())
+	m.schedule.ended(began, time.Now())
 	for i := range group.unnamed {
 		u := &group.unnamed[i]
 		switch {
 		case len(u.found) == 1:
 			group.add(&u.in, u.found)
 			if group.parseRevision > 0 {
-				q.unmatched.matched(u)
+				m.unmatched.matched(u)
 			}
 		case !last:
-			q.matchLater(u)
+			m.matchLater(u)
 		case group.parseRevision == 0:
-			q.countUnmatched(u)
+			m.countUnmatched(u)
 		}
 	}
 	group.unnamed = nil
@@ -69,30 +84,30 @@ func (q *Processor) match(ctx context.Context, group *eventGroup) error {
 
 // matchLater makes MatchAgain try again with the entry of an event: the answer to its call
 // may not be stored yet.
-func (q *Processor) matchLater(u *unnamedEvent) {
-	if !q.matches.add(u.in.ID, time.Now()) {
-		q.countUnmatched(u)
+func (m *matcher) matchLater(u *unnamedEvent) {
+	if !m.schedule.add(u.in.ID, time.Now()) {
+		m.countUnmatched(u)
 	}
 }
 
 // countUnmatched counts an event whose log was not found.
-func (q *Processor) countUnmatched(u *unnamedEvent) {
+func (m *matcher) countUnmatched(u *unnamedEvent) {
 	why := "unmatched"
 	if len(u.found) > 1 {
 		why = "ambiguous"
 	}
-	q.counts.unmatched.Add(1)
-	q.unmatched.add(u)
-	q.observer.EventRefused(u.in.Provider, why)
-	q.providers.Get(u.in.Provider).Count(func(n *telemetry.Counters) { n.Unmatched++ })
-	q.log.Debug("event names no log; it stays in the inbox", "provider", u.in.Provider, "why", why,
+	m.counts.unmatched.Add(1)
+	m.unmatched.add(u)
+	m.observer.EventRefused(u.in.Provider, why)
+	m.providers.Get(u.in.Provider).Count(func(n *telemetry.Counters) { n.Unmatched++ })
+	m.log.Debug("event names no log; it stays in the inbox", "provider", u.in.Provider, "why", why,
 		"kind", string(u.Event.Kind), "post", u.in.ID.String())
 }
 
 // findLogs sets found of events. It reads the chunks of the last days whose address index may
 // contain one of the addresses, the newest hours first.
-func (q *Processor) findLogs(ctx context.Context, events []unnamedEvent) error {
-	s := search{Processor: q, byMark: map[uint32][]*unnamedEvent{}}
+func (m *matcher) findLogs(ctx context.Context, events []unnamedEvent) error {
+	s := search{store: m.store, skip: m.chunks.SkipCorrupt, byMark: map[uint32][]*unnamedEvent{}}
 	for i := range events {
 		u := &events[i]
 		mark := models.Fingerprint(u.Address)
@@ -103,7 +118,7 @@ func (q *Processor) findLogs(ctx context.Context, events []unnamedEvent) error {
 		}
 	}
 	s.from, s.to = s.from.Add(-matchAge), s.to.Add(maxSkew)
-	users, err := q.store.Users(ctx)
+	users, err := m.store.Users(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,10 +132,11 @@ func (q *Processor) findLogs(ctx context.Context, events []unnamedEvent) error {
 
 // search is one search for the logs of events.
 type search struct {
-	*Processor
-	byMark        map[uint32][]*unnamedEvent // by fingerprint of the address
-	from, to      time.Time                  // when their mail was accepted
-	bytes, chunks int                        // read so far
+	store         Store
+	skip          func(models.ID, error) (dispatch.Result, error) // see dispatch.Chunks.SkipCorrupt
+	byMark        map[uint32][]*unnamedEvent                      // by fingerprint of the address
+	from, to      time.Time                                       // when their mail was accepted
+	bytes, chunks int                                             // read so far
 }
 
 // full reports whether the search has read as much as it may.
@@ -128,7 +144,7 @@ func (s *search) full() bool { return s.bytes > matchBytes || s.chunks > matchCh
 
 // user searches the mail of a user.
 func (s *search) user(ctx context.Context, user string) error {
-	for hour, err := range s.hours(ctx, user, s.from, s.to) {
+	for hour, err := range hoursOf(ctx, s.store, user, s.from, s.to) {
 		if err != nil {
 			return err
 		}
@@ -139,12 +155,12 @@ func (s *search) user(ctx context.Context, user string) error {
 	return nil
 }
 
-// hours yields the hours from which there may be mail of a user that was accepted between two
+// hoursOf yields the hours from which there may be mail of a user that was accepted between two
 // times, newest first. It ends after the first error.
-func (q *Processor) hours(ctx context.Context, user string, from, to time.Time) iter.Seq2[time.Time, error] {
+func hoursOf(ctx context.Context, store Store, user string, from, to time.Time) iter.Seq2[time.Time, error] {
 	return func(yield func(time.Time, error) bool) {
 		for before := to.Truncate(time.Hour).Add(time.Hour); ; {
-			hours, err := q.store.AddressIndexHours(ctx, user, before, matchHours)
+			hours, err := store.AddressIndexHours(ctx, user, before, matchHours)
 			if err != nil {
 				yield(time.Time{}, err)
 				return
@@ -184,7 +200,7 @@ func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
 			continue // its addresses were removed
 		}
 		if err != nil {
-			if _, err = s.Processor.chunks.SkipCorrupt(chunk, err); err != nil {
+			if _, err = s.skip(chunk, err); err != nil {
 				return err
 			}
 		}

@@ -22,29 +22,29 @@ const (
 	matchShare = 9
 )
 
-// matches schedules searches for the mail of unnamed events.
-type matches struct {
+// matchSchedule schedules searches for the mail of unnamed events.
+type matchSchedule struct {
 	mu      sync.Mutex
 	next    time.Time               // when a search may begin
 	waiting map[models.ID]time.Time // entries that are tried again, and when
 }
 
 // mayBegin reports whether a search may begin now.
-func (m *matches) mayBegin(now time.Time) bool {
+func (m *matchSchedule) mayBegin(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !now.Before(m.next)
 }
 
 // ended notes a search.
-func (m *matches) ended(began, now time.Time) {
+func (m *matchSchedule) ended(began, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next = models.LaterOf(m.next, now.Add(matchShare*now.Sub(began)))
 }
 
 // add makes an entry wait for the second try. It returns false if too many wait.
-func (m *matches) add(entry models.ID, now time.Time) bool {
+func (m *matchSchedule) add(entry models.ID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.waiting[entry]; ok {
@@ -61,7 +61,7 @@ func (m *matches) add(entry models.ID, now time.Time) bool {
 }
 
 // due removes the entries whose second try is due, and returns them.
-func (m *matches) due(now time.Time) (ids []models.ID) {
+func (m *matchSchedule) due(now time.Time) (ids []models.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, at := range m.waiting {
@@ -78,12 +78,12 @@ func (q *Processor) RunMatches(ctx context.Context) {
 	known := false
 	store := func(ctx context.Context) (err error) {
 		if !known {
-			if err := q.readUnmatched(ctx); err != nil {
+			if err := q.matcher.unmatched.read(ctx); err != nil {
 				return err
 			}
 			known = true
 		}
-		return q.putUnmatched(ctx)
+		return q.matcher.unmatched.put(ctx)
 	}
 	for now := range models.Every(ctx, matchPoll) {
 		if err := q.MatchAgain(ctx, now); err != nil && ctx.Err() == nil {
@@ -103,9 +103,9 @@ func (q *Processor) RunMatches(ctx context.Context) {
 // MatchAgain matches the events that named no log when they came in. Entries that wait are
 // lost if the process ends; a replay matches their events.
 func (q *Processor) MatchAgain(ctx context.Context, now time.Time) error {
-	ids := q.matches.due(now)
+	ids := q.matcher.schedule.due(now)
 	for rest := ids; len(rest) > 0; {
-		entries, n, err := q.readInbox(ctx, rest)
+		entries, n, err := q.inbox.read(ctx, rest)
 		if err == nil {
 			group := newEventGroup(0)
 			group.again = true
@@ -113,7 +113,7 @@ func (q *Processor) MatchAgain(ctx context.Context, now time.Time) error {
 		}
 		if err != nil {
 			for _, id := range rest {
-				q.matches.add(id, now)
+				q.matcher.schedule.add(id, now)
 			}
 			return err
 		}

@@ -2,19 +2,13 @@ package events
 
 import (
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/store/memory"
@@ -39,19 +33,7 @@ type matchRig struct {
 func newMatchRig(t *testing.T) *matchRig {
 	t.Helper()
 	store := memory.Open(t)
-	q := newProcessor(t, store, nil)
-	var err error
-	q.providers, err = provider.NewSet(
-		[]provider.Spec{{Adapter: parsedAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: slog.New(slog.DiscardHandler)},
-		nil,
-	)
-	require.NoError(t, err)
-	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}
-	q.chunks, q.work = dispatch.NewChunks(reads, store, nil), dispatch.NewWork()
-	t.Cleanup(q.work.Stop)
-	q.summaries, q.observer = &marks{marked: map[models.ID][]func(){}}, noObserver{}
-	q.flows = provider.NewFlows()
+	q := newProcessor(t, store, parsedAdapter{}, &marks{marked: map[models.ID][]func(){}})
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
 	require.NoError(t, store.CreateUser(t.Context(), u))
 	return &matchRig{t, q, store, u}
@@ -210,7 +192,7 @@ func TestBounceIsMatchedByAddress(t *testing.T) {
 	r.send(matchAge+time.Hour, "sg", "ann@x.test", "b@x.test")
 	r.report(models.Delivered, "", "ann@x.test")
 	require.Empty(t, r.events(mine), "only a bounce is guessed")
-	r.matches.next = time.Time{}
+	r.matcher.schedule.next = time.Time{}
 	r.report(models.Bounced, "", "ann@x.test")
 	found := r.events(mine)
 	require.Len(t, found, 1)
@@ -259,7 +241,7 @@ func TestUnmatchedEventIsMatchedByReplay(t *testing.T) {
 	require.EqualValues(t, 1, r.Unmatched())
 	mine := r.send(time.Second, "sg", "ann@x.test", "b@x.test")
 	r.answer(mine, models.Accepted, "m1")
-	r.matches.next = time.Now().Add(time.Hour) // a replay waits for nothing
+	r.matcher.schedule.next = time.Now().Add(time.Hour) // a replay waits for nothing
 	now := time.Now()
 	group := newEventGroup(now.UnixMilli())
 	var entries []models.Inbox
@@ -292,13 +274,13 @@ func TestUnmatchedEventsAreListed(t *testing.T) {
 		return all, solved
 	}
 	r.report(models.Bounced, "", "ann@x.test")
-	r.matches.next = time.Time{}
+	r.matcher.schedule.next = time.Time{}
 	r.report(models.Delivered, "m9", "new@x.test")
-	require.NoError(t, r.putUnmatched(t.Context()))
+	require.NoError(t, r.matcher.unmatched.put(t.Context()))
 	all, _ := listed()
 	require.Empty(t, all, "they are tried again")
 	r.again()
-	require.NoError(t, r.putUnmatched(t.Context()))
+	require.NoError(t, r.matcher.unmatched.put(t.Context()))
 	all, _ = listed()
 	require.Len(t, all, 2)
 	slices.SortFunc(all, func(a, b telemetry.UnmatchedEvent) int { return len(b.Logs) - len(a.Logs) })
@@ -306,21 +288,21 @@ func TestUnmatchedEventsAreListed(t *testing.T) {
 	require.Empty(t, all[1].Logs)
 	require.Equal(t, "sg", all[1].Provider)
 
-	r.unmatched = unmatchedList{} // as if the worker was started again
-	require.NoError(t, r.readUnmatched(t.Context()))
+	r.matcher.unmatched = unmatchedList{store: r.store} // as if the worker was started again
+	require.NoError(t, r.matcher.unmatched.read(t.Context()))
 	r.report(models.Delivered, "m8", "other@x.test")
-	r.matches.next = time.Time{}
+	r.matcher.schedule.next = time.Time{}
 	r.again()
-	require.NoError(t, r.putUnmatched(t.Context()))
+	require.NoError(t, r.matcher.unmatched.put(t.Context()))
 	again, _ := listed()
 	require.Len(t, again, 3)
 
 	r.answer(r.send(time.Second, "sg", "new@x.test", "b@x.test"), models.Accepted, "m9")
-	require.NoError(t, r.beginReplay(t.Context()))
+	require.NoError(t, r.matcher.unmatched.beginReplay(t.Context()))
 	entries, err := r.store.Inbox(t.Context(), all[1].Post)
 	require.NoError(t, err)
 	require.NoError(t, r.attributeOnly(entries, newEventGroup(time.Now().UnixMilli())))
-	require.NoError(t, r.endReplay(t.Context(), 1))
+	require.NoError(t, r.matcher.unmatched.endReplay(t.Context(), 1))
 	_, solved := listed()
 	require.Equal(t, []models.ID{all[1].ID}, solved)
 }
@@ -330,10 +312,10 @@ func (r *matchRig) attributeOnly(entries []models.Inbox, group *eventGroup) erro
 	for i := range entries {
 		r.parse(&entries[i], group)
 	}
-	if err := r.match(r.Context(), group); err != nil {
+	if err := r.matcher.match(r.Context(), group); err != nil {
 		return err
 	}
-	if err := r.attribute(r.Context(), group); err != nil {
+	if err := r.attributor.attribute(r.Context(), group); err != nil {
 		return err
 	}
 	return r.store.PutFacts(r.Context(), group.facts...)
@@ -347,9 +329,9 @@ func TestSearchesAreRare(t *testing.T) {
 	mine := r.send(time.Hour, "sg", "ann@x.test", "b@x.test")
 	r.answer(mine, models.Accepted, "m1")
 	began := time.Now()
-	r.matches.ended(began, began.Add(time.Minute))
-	require.False(t, r.matches.mayBegin(began.Add(matchShare*time.Minute)))
-	require.True(t, r.matches.mayBegin(began.Add((matchShare+1)*time.Minute)))
+	r.matcher.schedule.ended(began, began.Add(time.Minute))
+	require.False(t, r.matcher.schedule.mayBegin(began.Add(matchShare*time.Minute)))
+	require.True(t, r.matcher.schedule.mayBegin(began.Add((matchShare+1)*time.Minute)))
 	r.report(models.Delivered, "m1", "ann@x.test")
 	require.Empty(t, r.events(mine))
 	r.again()
@@ -364,21 +346,21 @@ func TestSeenKindsAreStored(t *testing.T) {
 	mine := r.send(time.Minute, "sg", "ann@x.test", "b@x.test")
 	r.answer(mine, models.Accepted, "m1")
 	stored := func() (names []string) {
-		require.NoError(t, r.SaveSeen(t.Context()))
+		require.NoError(t, r.Seen.Save(t.Context()))
 		all, err := r.store.Transients(t.Context(), telemetry.EventSeen)
 		require.NoError(t, err)
 		return slices.Sorted(maps.Keys(all))
 	}
 	r.report(models.Delivered, "m1", "ann@x.test")
 	require.Equal(t, []string{"sg/delivered"}, stored())
-	r.matches.next = time.Time{}
+	r.matcher.schedule.next = time.Time{}
 	r.report(models.Opened, "m1", "ann@x.test")
 	require.Equal(t, []string{"sg/delivered", "sg/opened"}, stored())
 	key := telemetry.SeenKind{Provider: "sg", Kind: models.Opened}
 	require.Equal(t, key, telemetry.ParseSeenKind("sg/opened"))
 	ev := &models.Event{Provider: "sg", Kind: models.Opened}
-	r.seen.note(ev, time.Now())
-	require.Empty(t, r.seen.due(), "the stored time is recent enough")
-	r.seen.note(ev, time.Now().Add(seenSave))
-	require.Len(t, r.seen.due(), 1)
+	r.Seen.note(ev, time.Now())
+	require.Empty(t, r.Seen.due(), "the stored time is recent enough")
+	r.Seen.note(ev, time.Now().Add(seenSave))
+	require.Len(t, r.Seen.due(), 1)
 }

@@ -9,13 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/store/memory"
 )
@@ -52,11 +47,7 @@ func (noObserver) EventRefused(string, string) {}
 func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures memory
 	const size, posts = 1000, 40
 	store, summaries := memory.Open(t), &marks{marked: map[models.ID][]func(){}}
-	q := newProcessor(t, store, nil)
-	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}
-	q.chunks, q.work = dispatch.NewChunks(reads, store, nil), dispatch.NewWork()
-	t.Cleanup(q.work.Stop)
-	q.summaries, q.observer, q.flows = summaries, noObserver{}, provider.NewFlows()
+	q := newProcessor(t, store, jsonAdapter{}, summaries)
 	ctx, now := context.Background(), time.Now()
 	b := models.Batch{
 		ID:         models.NewBatchID(now),
@@ -105,7 +96,7 @@ func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures m
 	require.EqualValues(t, size*posts, taken)
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	summaries.flush()
-	q.work.Wait()
+	q.finished.work.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)

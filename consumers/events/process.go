@@ -19,7 +19,7 @@ import (
 // It returns how many of ids, from the first, it has processed. That is at least one, and
 // fewer than all if the entries are large.
 func (q *Processor) process(ctx context.Context, ids []models.ID) (int, error) {
-	entries, n, err := q.readInbox(ctx, ids)
+	entries, n, err := q.inbox.read(ctx, ids)
 	if err != nil || len(entries) == 0 {
 		return n, err
 	}
@@ -28,7 +28,7 @@ func (q *Processor) process(ctx context.Context, ids []models.ID) (int, error) {
 
 // processEntries processes entries that were read, as a new group.
 func (q *Processor) processEntries(ctx context.Context, entries []models.Inbox, group *eventGroup) error {
-	if err := q.dropReplayed(ctx, entries); err != nil {
+	if err := q.inbox.dropReplayed(ctx, entries); err != nil {
 		return err
 	}
 	var parsing sync.WaitGroup
@@ -45,10 +45,10 @@ func (q *Processor) processEntries(ctx context.Context, entries []models.Inbox, 
 // storeGroup attributes the events of a group, stores them as facts, and does what follows
 // from them.
 func (q *Processor) storeGroup(ctx context.Context, group *eventGroup) error {
-	if err := q.match(ctx, group); err != nil {
+	if err := q.matcher.match(ctx, group); err != nil {
 		return err
 	}
-	if err := q.attribute(ctx, group); err != nil {
+	if err := q.attributor.attribute(ctx, group); err != nil {
 		return err
 	}
 	if len(group.facts) > 0 {
@@ -56,7 +56,7 @@ func (q *Processor) storeGroup(ctx context.Context, group *eventGroup) error {
 			return err
 		}
 	}
-	if err := q.suppress(ctx, group); err != nil {
+	if err := q.suppressor.suppress(ctx, group); err != nil {
 		return err
 	}
 	group.facts = nil // stored, and not needed below

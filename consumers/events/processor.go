@@ -27,31 +27,26 @@ const (
 // one chunk cost one read and one write. It does not process a post again that it has
 // processed recently. Its methods may be called concurrently.
 type Processor struct {
+	Seen *SeenKinds // which kinds of event came in
+
 	cfg       Config
 	log       *slog.Logger
 	store     Store
-	broker    Depths
 	providers *provider.Set
-	flows     *provider.Flows
 	chunks    *dispatch.Chunks
-	outbox    *dispatch.Outbox
-	work      *dispatch.Work
 	dispatch  *dispatch.Dispatcher
 	requeuer  Requeuer
 	summaries Summaries
 	observer  Observer
 
-	suppressions *suppression.Lists
-
-	ledgers   *lru.Cache[models.ID, []models.Entry]
-	processed *lru.Cache[models.ID, struct{}] // recently processed posts
-	counted   *recentSet                      // hashes of recently counted events
-	finished  donePosts
-	matches   matches
-	unmatched unmatchedList
-	seen      seenKinds
-	counts    counts
-	in        chan post
+	inbox      *inboxReader
+	matcher    *matcher
+	attributor *attributor
+	suppressor *suppressor
+	finished   *donePosts
+	counts     *counts
+	processed  *lru.Cache[models.ID, struct{}] // recently processed posts
+	in         chan post
 
 	mu       sync.Mutex
 	inflight map[models.ID]bool // posts that are being processed
@@ -67,53 +62,70 @@ type post struct {
 type Deps struct {
 	Suppressions *suppression.Lists
 	Store        Store
-	Broker       Depths
 	Providers    *provider.Set
 	Flows        *provider.Flows
 	Chunks       *dispatch.Chunks
-	Outbox       *dispatch.Outbox
 	Work         *dispatch.Work
 	Dispatch     *dispatch.Dispatcher
+	Requeuer     Requeuer
 	Summaries    Summaries
 	Observer     Observer
 }
 
-// New returns a Processor. Connect must be called before it is used.
+// New returns a Processor.
 func New(cfg Config, deps Deps) *Processor {
-	return &Processor{
-		cfg:          cfg,
-		log:          cfg.Logger,
-		store:        deps.Store,
-		broker:       deps.Broker,
-		providers:    deps.Providers,
-		flows:        deps.Flows,
-		chunks:       deps.Chunks,
-		outbox:       deps.Outbox,
-		work:         deps.Work,
-		dispatch:     deps.Dispatch,
-		summaries:    deps.Summaries,
-		observer:     deps.Observer,
-		suppressions: deps.Suppressions,
-		ledgers:      dispatch.NewMemo[models.ID, []models.Entry](4096),
-		processed:    dispatch.NewMemo[models.ID, struct{}](100_000),
-		counted:      newRecentSet(100_000),
-		in:           make(chan post),
-		inflight:     map[models.ID]bool{},
+	q := &Processor{
+		Seen:      &SeenKinds{log: cfg.Logger, store: deps.Store},
+		cfg:       cfg,
+		log:       cfg.Logger,
+		store:     deps.Store,
+		providers: deps.Providers,
+		chunks:    deps.Chunks,
+		dispatch:  deps.Dispatch,
+		requeuer:  deps.Requeuer,
+		summaries: deps.Summaries,
+		observer:  deps.Observer,
+		finished:  &donePosts{log: cfg.Logger, store: deps.Store, work: deps.Work},
+		counts:    &counts{},
+		processed: dispatch.NewMemo[models.ID, struct{}](100_000),
+		in:        make(chan post),
+		inflight:  map[models.ID]bool{},
 	}
+	q.inbox = &inboxReader{cfg.Logger, deps.Store, deps.Providers, deps.Observer, q.counts}
+	q.suppressor = &suppressor{deps.Store, deps.Chunks, deps.Suppressions, cfg.SoftBounces}
+	q.matcher = &matcher{
+		log:       cfg.Logger,
+		store:     deps.Store,
+		chunks:    deps.Chunks,
+		providers: deps.Providers,
+		observer:  deps.Observer,
+		counts:    q.counts,
+		unmatched: unmatchedList{store: deps.Store, worker: cfg.Worker},
+	}
+	q.attributor = &attributor{
+		log:       cfg.Logger,
+		store:     deps.Store,
+		chunks:    deps.Chunks,
+		providers: deps.Providers,
+		flows:     deps.Flows,
+		observer:  deps.Observer,
+		seen:      q.Seen,
+		counts:    q.counts,
+		ledgers:   dispatch.NewMemo[models.ID, []models.Entry](4096),
+		counted:   newRecentSet(100_000),
+	}
+	return q
 }
 
 // Unmatched returns the number of events whose log was not found.
 func (q *Processor) Unmatched() int64 { return q.counts.unmatched.Load() }
-
-// Connect sets the agenda, which is built upon the Processor.
-func (q *Processor) Connect(r Requeuer) { q.requeuer = r }
 
 // Counts returns the number of events that were taken, of events that were refused because
 // they belong to no attempt through their provider, of posts that were refused because
 // their token was used for another body, and of posts and parts of posts that were
 // skipped.
 func (q *Processor) Counts() (taken, forged, replayed, skipped int64) {
-	c := &q.counts
+	c := q.counts
 	return c.taken.Load(), c.forged.Load(), c.replayed.Load(), c.skipped.Load()
 }
 
@@ -135,14 +147,17 @@ func (q *Processor) end(id models.ID) {
 	delete(q.inflight, id)
 }
 
-// Runners returns how many calls of Run should run at once. With an embedded store they
-// mostly compute, so they leave one CPU to other work.
-func (q *Processor) Runners() int {
-	if q.cfg.Sole {
+// runners returns how many groups are processed at once. With an embedded store that mostly computes, so it leaves one
+// CPU to other work.
+func runners(sole bool) int {
+	if sole {
 		return min(maxRunners, priority.Parallelism())
 	}
 	return maxRunners
 }
+
+// Runners returns how many calls of Run should run at once.
+func (q *Processor) Runners() int { return runners(q.cfg.Sole) }
 
 // Handle handles event.<ns>: it returns after the post was processed. If the post is
 // being processed already, or was recently, Handle returns at once.

@@ -46,7 +46,7 @@ func message(id models.ID) models.Message {
 func TestPostIsProcessedOnce(t *testing.T) {
 	t.Parallel()
 	slow := &slowInbox{first: make(chan struct{}), free: make(chan struct{}), read: map[models.ID]int{}}
-	q := newProcessor(t, slow, nil)
+	q := New(testConfig(), Deps{Store: slow, Providers: newProviders(t, jsonAdapter{})})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { q.Run(ctx) })

@@ -49,7 +49,7 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 }
 
 func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Replayed)) error {
-	if err := r.beginReplay(ctx); err != nil {
+	if err := r.matcher.unmatched.beginReplay(ctx); err != nil {
 		return err
 	}
 	for in, err := range r.store.Posts(ctx, from, to) {
@@ -70,7 +70,7 @@ func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Repl
 	if err := r.match(ctx); err != nil {
 		return err
 	}
-	if err := r.endReplay(ctx, r.revision); err != nil {
+	if err := r.matcher.unmatched.endReplay(ctx, r.revision); err != nil {
 		return err
 	}
 	return r.summaries.Flush(ctx)
@@ -78,7 +78,7 @@ func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Repl
 
 // posts processes a group of posts.
 func (r *replay) posts(ctx context.Context, progress func(Replayed)) error {
-	posts, err := r.inbox(ctx, r.ids)
+	posts, err := r.inbox.entries(ctx, r.ids)
 	if err != nil {
 		return err
 	}
@@ -122,17 +122,4 @@ func withoutRevision(ev models.Event) models.Event {
 	ev.ID, ev.ParseRevision = "", 0
 	ev.At = ev.At.UTC().Round(0)
 	return ev
-}
-
-// knownEvents returns the events of a chunk as they were parsed last.
-func (q *Processor) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
-	_, facts, err := q.store.Record(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	out := map[models.Event]bool{}
-	for _, ev := range models.Events(facts) {
-		out[withoutRevision(*ev)] = true
-	}
-	return out, nil
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -16,16 +17,19 @@ const (
 	seenSave = time.Hour        // how old the stored time of a kind may be
 )
 
-// seenKinds holds when an event of each kind came in from each provider. The dashboard shows
+// SeenKinds holds when an event of each kind came in from each provider. The dashboard shows
 // which kinds a provider does not report.
-type seenKinds struct {
+type SeenKinds struct {
+	log   *slog.Logger
+	store Store
+
 	mu    sync.Mutex
 	at    map[telemetry.SeenKind]time.Time
 	saved map[telemetry.SeenKind]time.Time // the times that the store holds
 }
 
 // note records an event that was taken and when its post arrived.
-func (s *seenKinds) note(ev *models.Event, received time.Time) {
+func (s *SeenKinds) note(ev *models.Event, received time.Time) {
 	key := telemetry.SeenKind{Provider: ev.Provider, Kind: ev.Kind}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +41,7 @@ func (s *seenKinds) note(ev *models.Event, received time.Time) {
 
 // due returns the times to store: those of new kinds, and those that are much later than
 // the stored ones.
-func (s *seenKinds) due() map[telemetry.SeenKind]time.Time {
+func (s *SeenKinds) due() map[telemetry.SeenKind]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := maps.Clone(s.at)
@@ -45,28 +49,28 @@ func (s *seenKinds) due() map[telemetry.SeenKind]time.Time {
 	return out
 }
 
-// RunSeen stores which kinds of event came in, until ctx ends.
-func (q *Processor) RunSeen(ctx context.Context) {
+// Run stores which kinds of event came in, until ctx ends.
+func (s *SeenKinds) Run(ctx context.Context) {
 	for range models.Every(ctx, seenPoll) {
-		if err := q.SaveSeen(ctx); err != nil && ctx.Err() == nil {
-			q.log.Warn("cannot store which kinds of event came in; will retry", "err", err)
+		if err := s.Save(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot store which kinds of event came in; will retry", "err", err)
 		}
 	}
 }
 
-// SaveSeen stores which kinds of event came in.
-func (q *Processor) SaveSeen(ctx context.Context) error {
-	for key, at := range q.seen.due() {
+// Save stores which kinds of event came in.
+func (s *SeenKinds) Save(ctx context.Context) error {
+	for key, at := range s.due() {
 		value, err := json.Marshal(at.UTC())
 		if err != nil {
 			return err
 		}
-		if err := q.store.PutTransient(ctx, telemetry.EventSeen, key.String(), value, telemetry.EventSeenTTL); err != nil {
+		if err := s.store.PutTransient(ctx, telemetry.EventSeen, key.String(), value, telemetry.EventSeenTTL); err != nil {
 			return err
 		}
-		q.seen.mu.Lock()
-		q.seen.saved[key] = at
-		q.seen.mu.Unlock()
+		s.mu.Lock()
+		s.saved[key] = at
+		s.mu.Unlock()
 	}
 	return nil
 }

@@ -48,9 +48,9 @@ func (s *softBounces) add(user, address string, log models.ID, ev *models.Event)
 }
 
 // noteSoftBounces adds soft bounces to the records of their addresses.
-func (q *Processor) noteSoftBounces(ctx context.Context, soft *softBounces) error {
+func (s *suppressor) noteSoftBounces(ctx context.Context, soft *softBounces) error {
 	for user, bounces := range soft.byUser {
-		if err := softbounce.Note(ctx, q.store, user, q.cfg.SoftBounces, bounces); err != nil {
+		if err := softbounce.Note(ctx, s.store, user, s.soft, bounces); err != nil {
 			return err
 		}
 	}

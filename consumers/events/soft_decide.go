@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 const (
@@ -20,34 +23,48 @@ const (
 	softPause    = time.Hour // longest pause before it is looked again at mail that is on its way
 )
 
-// RunSoftBounces calls DecideSoftBounces until ctx ends. One worker at a time does so.
-func (q *Processor) RunSoftBounces(ctx context.Context) {
-	if q.cfg.SoftBounces <= 0 {
-		return
-	}
-	runner := jobs.Runner{Store: q.store, Worker: q.cfg.Worker, Log: q.log}
-	runner.Run(ctx, &jobs.Job{Lease: softLease, TTL: softLeaseTTL, Every: q.cfg.SoftBouncePoll,
-		Doing: "decide about addresses whose mail bounced several times", Round: q.DecideSoftBounces})
+// SoftDecider decides about the addresses with soft bounces. Its methods may be called concurrently.
+type SoftDecider struct {
+	cfg          Config
+	log          *slog.Logger
+	store        Store
+	chunks       *dispatch.Chunks
+	suppressions *suppression.Lists
 }
 
-// DecideSoftBounces suppresses the addresses that have enough soft bounces, unless mail to them was
+// NewSoftDecider returns a SoftDecider.
+func NewSoftDecider(cfg Config, store Store, chunks *dispatch.Chunks, lists *suppression.Lists) *SoftDecider {
+	return &SoftDecider{cfg: cfg, log: cfg.Logger, store: store, chunks: chunks, suppressions: lists}
+}
+
+// Run calls Decide until ctx ends. One worker at a time does so.
+func (d *SoftDecider) Run(ctx context.Context) {
+	if d.cfg.SoftBounces <= 0 {
+		return
+	}
+	runner := jobs.Runner{Store: d.store, Worker: d.cfg.Worker, Log: d.log}
+	runner.Run(ctx, &jobs.Job{Lease: softLease, TTL: softLeaseTTL, Every: d.cfg.SoftBouncePoll,
+		Doing: "decide about addresses whose mail bounced several times", Round: d.Decide})
+}
+
+// Decide suppresses the addresses that have enough soft bounces, unless mail to them was
 // delivered after the first of these. It may be called by several workers at once, and again. An
 // error about one user does not stop the decisions about others.
-func (q *Processor) DecideSoftBounces(ctx context.Context, now time.Time) error {
+func (d *SoftDecider) Decide(ctx context.Context, now time.Time) error {
 	var failed []error
 	for shard := range softbounce.Shards {
-		byUser, err := softbounce.DueOf(ctx, q.store, shard, now)
+		byUser, err := softbounce.DueOf(ctx, d.store, shard, now)
 		if err != nil {
 			return err
 		}
 		for user, due := range byUser {
 			for some := range slices.Chunk(due, softPage) {
-				if _, err := q.store.Lease(ctx, softLease, q.cfg.Worker, softLeaseTTL); err != nil {
+				if _, err := d.store.Lease(ctx, softLease, d.cfg.Worker, softLeaseTTL); err != nil {
 					return err
 				}
-				err := q.decideSoft(ctx, user, some, now)
+				err := d.decide(ctx, user, some, now)
 				if err == nil {
-					err = softbounce.Done(ctx, q.store, shard, some)
+					err = softbounce.Done(ctx, d.store, shard, some)
 				}
 				if err != nil {
 					failed = append(failed, fmt.Errorf("user %s: %w", user, err))
@@ -70,61 +87,61 @@ type suspect struct {
 // newest returns the newest bounce.
 func (s *suspect) newest() *softbounce.Bounce { return &s.Bounces[len(s.Bounces)-1] }
 
-// decideSoft decides about some addresses of a user. It sets when it is decided about those with mail that is on
+// decide decides about some addresses of a user. It sets when it is decided about those with mail that is on
 // its way.
-func (q *Processor) decideSoft(ctx context.Context, user string, due []softbounce.Due, now time.Time) error {
-	all, err := q.suspects(ctx, user, due, now)
+func (d *SoftDecider) decide(ctx context.Context, user string, due []softbounce.Due, now time.Time) error {
+	all, err := d.suspects(ctx, user, due, now)
 	if err != nil {
 		return err
 	}
 	for _, s := range all {
-		if err := q.lookAtMails(ctx, s); err != nil {
+		if err := d.lookAtMails(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := q.findDeliveries(ctx, user, all, now); err != nil {
+	if err := d.findDeliveries(ctx, user, all, now); err != nil {
 		return err
 	}
 	var add []models.Suppression
 	for h, s := range all {
 		if s.onItsWay {
 			i := slices.IndexFunc(due, func(d softbounce.Due) bool { return d.Hash == h })
-			due[i].Later = now.Add(min(max(now.Sub(s.newest().At)/2, q.cfg.SoftBouncePoll), softPause))
+			due[i].Later = now.Add(min(max(now.Sub(s.newest().At)/2, d.cfg.SoftBouncePoll), softPause))
 			continue
 		}
-		if s.After(s.delivered); len(s.Bounces) >= q.cfg.SoftBounces {
-			add = append(add, q.softSuppression(s, now)...)
-		} else if err := softbounce.Keep(ctx, q.store, user, s.Record); err != nil {
+		if s.After(s.delivered); len(s.Bounces) >= d.cfg.SoftBounces {
+			add = append(add, d.entry(s, now)...)
+		} else if err := softbounce.Keep(ctx, d.store, user, s.Record); err != nil {
 			return err
 		}
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	return q.suppressions.Add(ctx, user, add...)
+	return d.suppressions.Add(ctx, user, add...)
 }
 
 // suspects returns addresses with their records, without what is too old to be known completely and
 // what came before the address was removed from the list.
-func (q *Processor) suspects(
+func (d *SoftDecider) suspects(
 	ctx context.Context, user string, due []softbounce.Due, now time.Time,
 ) (map[models.AddressHash]*suspect, error) {
 	hashes := make([]models.AddressHash, len(due))
 	for i := range due {
 		hashes[i] = due[i].Hash
 	}
-	records, err := softbounce.Records(ctx, q.store, user, hashes)
+	records, err := softbounce.Records(ctx, d.store, user, hashes)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := q.store.SuppressionsOf(ctx, user, hashes...)
+	listed, err := d.store.SuppressionsOf(ctx, user, hashes...)
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[models.AddressHash]*suspect, len(records))
 	for _, r := range records {
-		r.After(now.Add(-q.cfg.KeepContent))
-		r.Bounces = r.Bounces[max(0, len(r.Bounces)-q.cfg.SoftBounces):] // there were more if the number was lowered
+		r.After(now.Add(-d.cfg.KeepContent))
+		r.Bounces = r.Bounces[max(0, len(r.Bounces)-d.cfg.SoftBounces):] // there were more if the number was lowered
 		all[r.Hash] = &suspect{Record: r}
 	}
 	for i := range listed {
@@ -141,13 +158,13 @@ func (q *Processor) suspects(
 
 // lookAtMails looks at the mails of a suspect, the newest first. It removes the bounces of mails that were
 // delivered through another provider, and of those whose address was removed.
-func (q *Processor) lookAtMails(ctx context.Context, s *suspect) error {
-	if len(s.Bounces) < q.cfg.SoftBounces {
+func (d *SoftDecider) lookAtMails(ctx context.Context, s *suspect) error {
+	if len(s.Bounces) < d.cfg.SoftBounces {
 		return nil
 	}
 	for i := len(s.Bounces) - 1; i >= 0; i-- {
 		log := s.Bounces[i].Log
-		rs, view, err := q.resolved(ctx, log.ChunkID())
+		rs, view, err := d.resolved(ctx, log.ChunkID())
 		if err != nil {
 			return err
 		}
@@ -166,28 +183,28 @@ func (q *Processor) lookAtMails(ctx context.Context, s *suspect) error {
 }
 
 // resolved returns the recipients of a chunk and what is known of them; nil if the chunk cannot be read any more.
-func (q *Processor) resolved(ctx context.Context, chunk models.ID) ([]models.Recipient, *models.View, error) {
-	rs, err := q.recipients(ctx, chunk)
+func (d *SoftDecider) resolved(ctx context.Context, chunk models.ID) ([]models.Recipient, *models.View, error) {
+	rs, err := recipientsOf(ctx, d.store, chunk)
 	if err == nil && len(rs) > 0 {
 		var entries []models.Entry
 		var facts []models.Fact
-		if entries, facts, err = q.store.Record(ctx, chunk); err == nil {
+		if entries, facts, err = d.store.Record(ctx, chunk); err == nil {
 			return rs, models.Resolve(len(rs), entries, facts), nil
 		}
 	}
 	if err != nil {
-		_, err = q.chunks.SkipCorrupt(chunk, err)
+		_, err = d.chunks.SkipCorrupt(chunk, err)
 	}
 	return nil, nil, err
 }
 
-// softSuppression returns the entry to be added for an address. It has the time of the newest
+// entry returns the entry to be added for an address. It has the time of the newest
 // bounce, so that the order of reports does not matter. An entry that lasts longer is not replaced;
 // it is added again, because the worker that stored it may have been killed before its mark was.
-func (q *Processor) softSuppression(s *suspect, now time.Time) []models.Suppression {
+func (d *SoftDecider) entry(s *suspect, now time.Time) []models.Suppression {
 	last := s.newest()
 	e := models.NewSuppression(s.email, models.SoftBounce, models.FromEvent, last.At)
-	e.Log, e.By, e.Expires = last.Log, last.Provider, e.At.Add(q.cfg.SoftBounceExpiry)
+	e.Log, e.By, e.Expires = last.Log, last.Provider, e.At.Add(d.cfg.SoftBounceExpiry)
 	e.Why = fmt.Sprintf("%d mails in a row; the last one: %s", len(s.Bounces), last.Reason.Words())
 	if s.listed != nil && s.listed.InEffect(now) && s.listed.Email != "" &&
 		(s.listed.Expires.IsZero() || s.listed.Expires.After(e.Expires)) {
@@ -201,13 +218,13 @@ func (q *Processor) softSuppression(s *suspect, now time.Time) []models.Suppress
 
 // findDeliveries sets when mail to addresses of a user was delivered after their first bounce. The
 // mail may have been accepted some days before, because providers go on trying that long.
-func (q *Processor) findDeliveries(
+func (d *SoftDecider) findDeliveries(
 	ctx context.Context, user string, all map[models.AddressHash]*suspect, now time.Time,
 ) error {
 	open := map[uint32][]*suspect{}
 	from := now
 	for _, s := range all {
-		if !s.onItsWay && len(s.Bounces) >= q.cfg.SoftBounces {
+		if !s.onItsWay && len(s.Bounces) >= d.cfg.SoftBounces {
 			mark := models.Fingerprint(s.email)
 			open[mark] = append(open[mark], s)
 			from = models.EarlierOf(from, s.Bounces[0].At)
@@ -216,11 +233,11 @@ func (q *Processor) findDeliveries(
 	if len(open) == 0 {
 		return nil
 	}
-	for hour, err := range q.hours(ctx, user, from.Add(-matchAge), now.Add(maxSkew)) {
+	for hour, err := range hoursOf(ctx, d.store, user, from.Add(-matchAge), now.Add(maxSkew)) {
 		if err != nil {
 			return err
 		}
-		if err := q.findInHour(ctx, user, hour, open); err != nil {
+		if err := d.findInHour(ctx, user, hour, open); err != nil {
 			return err
 		}
 	}
@@ -228,11 +245,11 @@ func (q *Processor) findDeliveries(
 }
 
 // findInHour looks at the mail of a user that was accepted in an hour.
-func (q *Processor) findInHour(
+func (d *SoftDecider) findInHour(
 	ctx context.Context, user string, hour time.Time, open map[uint32][]*suspect,
 ) error {
 	chunks := map[models.ID][]*suspect{}
-	for index, err := range q.store.AddressIndexes(ctx, user, hour, models.ID{}) {
+	for index, err := range d.store.AddressIndexes(ctx, user, hour, models.ID{}) {
 		if err != nil {
 			return err
 		}
@@ -247,7 +264,7 @@ func (q *Processor) findInHour(
 		if len(some) == 0 {
 			continue
 		}
-		if err := q.findInChunk(ctx, chunk, some); err != nil {
+		if err := d.findInChunk(ctx, chunk, some); err != nil {
 			return err
 		}
 	}
@@ -255,8 +272,8 @@ func (q *Processor) findInHour(
 }
 
 // findInChunk looks at the mail of a chunk.
-func (q *Processor) findInChunk(ctx context.Context, chunk models.ID, some []*suspect) error {
-	recipients, view, err := q.resolved(ctx, chunk)
+func (d *SoftDecider) findInChunk(ctx context.Context, chunk models.ID, some []*suspect) error {
+	recipients, view, err := d.resolved(ctx, chunk)
 	if err != nil {
 		return err
 	}

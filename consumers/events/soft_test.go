@@ -16,16 +16,31 @@ import (
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// softRig is a Processor that suppresses an address after three soft bounces in a row.
-type softRig struct{ *matchRig }
+// softRig is a worker that suppresses an address after three soft bounces in a row.
+type softRig struct {
+	*matchRig
+	cfg        Config
+	soft       *SoftDecider
+	suppressor *suppressor
+}
 
 func newSoftRig(t *testing.T) *softRig {
-	r := &softRig{newMatchRig(t)}
+	r := &softRig{matchRig: newMatchRig(t), cfg: testConfig()}
 	r.cfg.Worker, r.cfg.SoftBounces = "w", 3
 	r.cfg.SoftBounceExpiry, r.cfg.SoftBouncePoll = 7*24*time.Hour, 10*time.Second
 	r.cfg.KeepContent = 90 * 24 * time.Hour
-	r.suppressions = suppression.New(r.store, suppression.DefaultMemory)
+	r.restart(r.store)
 	return r
+}
+
+// restart replaces the worker by another one, with a store and the configuration as it is now.
+func (r *softRig) restart(store interface {
+	Store
+	suppression.Store
+}) {
+	lists := suppression.New(store, suppression.DefaultMemory)
+	r.soft = NewSoftDecider(r.cfg, store, r.chunks, lists)
+	r.suppressor = &suppressor{store, r.chunks, lists, r.cfg.SoftBounces}
 }
 
 // mail sends mail to an address and to another one, and returns the log of the address.
@@ -63,7 +78,7 @@ func (r *softRig) take(log models.ID, kind models.EventKind, reason models.Reaso
 	r.Helper()
 	g := group(log, models.Event{Kind: kind, Reason: reason, At: at})
 	require.NoError(r, r.store.PutFacts(r.Context(), g.facts...))
-	require.NoError(r, r.suppress(r.Context(), g))
+	require.NoError(r, r.suppressor.suppress(r.Context(), g))
 }
 
 // bounced sends mail some time ago that bounced a minute later and was given up.
@@ -77,7 +92,7 @@ func (r *softRig) bounced(ago time.Duration, address string) models.ID {
 
 func (r *softRig) decide() {
 	r.Helper()
-	require.NoError(r, r.DecideSoftBounces(r.Context(), time.Now()))
+	require.NoError(r, r.soft.Decide(r.Context(), time.Now()))
 }
 
 // entries returns the entries of an address in the list of the user.
@@ -205,7 +220,7 @@ func TestMailOnItsWay(t *testing.T) {
 		Fact: models.Fact{Key: "d", Events: []models.Event{delivered}}}))
 	r.decide()
 	require.Equal(t, 2, r.due(), "it is looked again after a pause")
-	require.NoError(t, r.DecideSoftBounces(t.Context(), time.Now().Add(time.Minute)))
+	require.NoError(t, r.soft.Decide(t.Context(), time.Now().Add(time.Minute)))
 	require.Len(t, r.entries("ann@x.test"), 1)
 	require.Empty(t, r.entries("bob@x.test"))
 	require.Zero(t, r.due())
@@ -217,7 +232,7 @@ func TestAfterTheEntry(t *testing.T) {
 	t.Parallel()
 	r := newSoftRig(t)
 	forever := models.NewSuppression("kept@x.test", models.SoftBounce, models.FromAPI, time.Now().Add(-24*time.Hour))
-	require.NoError(t, r.suppressions.Add(t.Context(), r.user.ID, forever))
+	require.NoError(t, r.suppressor.suppressions.Add(t.Context(), r.user.ID, forever))
 	for _, ago := range []time.Duration{40, 30, 20} {
 		for _, address := range []string{"removed@x.test", "expired@x.test", "kept@x.test"} {
 			r.bounced(ago*24*time.Hour, address)
@@ -255,12 +270,14 @@ func TestFewerSoftBounces(t *testing.T) {
 	t.Parallel()
 	r := newSoftRig(t)
 	r.cfg.SoftBounces = 6
+	r.restart(r.store)
 	for _, ago := range []time.Duration{8, 7, 6, 4, 3, 1} {
 		r.bounced(ago*time.Hour, "ann@x.test")
 	}
 	r.take(r.mail(15*time.Hour/2, "ann@x.test"), models.Delivered, "", time.Now().Add(-13*time.Hour/2))
 	r.take(r.mail(9*time.Hour, "ann@x.test"), models.Delivered, "", time.Now().Add(-5*time.Hour/2))
 	r.cfg.SoftBounces = 3
+	r.restart(r.store)
 	r.decide()
 	require.Empty(t, r.entries("ann@x.test"))
 	require.Len(t, r.record("ann@x.test"), 1)
@@ -404,12 +421,12 @@ func TestKilledWhileItCounts(t *testing.T) {
 		// try does something until a worker was not killed. The first one is killed after some writes.
 		try := func(do func() error) {
 			t.Helper()
-			r.Processor.store, r.suppressions = store, suppression.New(store, suppression.DefaultMemory)
+			r.restart(store)
 			err := do()
 			if errors.Is(err, errKilled) {
 				kills++
 				store.left = 1000
-				r.suppressions = suppression.New(store, suppression.DefaultMemory)
+				r.restart(store)
 				err = do()
 			}
 			require.NoError(t, err)
@@ -420,11 +437,11 @@ func TestKilledWhileItCounts(t *testing.T) {
 				r.end(log)
 				ev := models.Event{Kind: models.Bounced, Reason: models.MailboxFull, At: time.Now()}
 				for range 2 {
-					try(func() error { return r.suppress(t.Context(), group(log, ev)) })
+					try(func() error { return r.suppressor.suppress(t.Context(), group(log, ev)) })
 				}
 			}
 		}
-		try(func() error { return r.DecideSoftBounces(t.Context(), time.Now()) })
+		try(func() error { return r.soft.Decide(t.Context(), time.Now()) })
 		require.True(t, r.held(address), "%d writes", writes)
 		require.False(t, r.held(other))
 		require.Len(t, r.entries(address), 1)

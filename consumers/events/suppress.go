@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // suppressedBy returns why no more mail is sent to the recipient of an event, or "". A guess
@@ -26,35 +28,43 @@ func suppressedBy(ev *models.Event) models.SuppressionReason {
 	return ""
 }
 
+// suppressor adds addresses to suppression lists, and notes soft bounces.
+type suppressor struct {
+	store        Store
+	chunks       *dispatch.Chunks
+	suppressions *suppression.Lists
+	soft         int // soft bounces that suppress an address; 0: none do
+}
+
 // suppress adds the recipients of a group's events to the suppression lists of their users, and
 // notes their soft bounces. An entry has the time of its event, so that a repeat adds nothing, and
 // one that was removed since stays removed.
-func (q *Processor) suppress(ctx context.Context, group *eventGroup) error {
+func (s *suppressor) suppress(ctx context.Context, group *eventGroup) error {
 	var soft softBounces
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for i := range group.facts {
 		f := &group.facts[i]
-		g.Go(func() error { return q.suppressChunk(gctx, f.Chunk, f.Fact.Events, &soft) })
+		g.Go(func() error { return s.suppressChunk(gctx, f.Chunk, f.Fact.Events, &soft) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return q.noteSoftBounces(ctx, &soft)
+	return s.noteSoftBounces(ctx, &soft)
 }
 
-func (q *Processor) suppressChunk(
+func (s *suppressor) suppressChunk(
 	ctx context.Context, chunk models.ID, events []models.Event, soft *softBounces,
 ) error {
-	isSoft := func(ev *models.Event) bool { return q.cfg.SoftBounces > 0 && softBounce(ev) }
+	isSoft := func(ev *models.Event) bool { return s.soft > 0 && softBounce(ev) }
 	if !slices.ContainsFunc(events, func(ev models.Event) bool { return suppressedBy(&ev) != "" || isSoft(&ev) }) {
 		return nil
 	}
-	b, err := q.chunks.Batch(ctx, chunk.Batch())
+	b, err := s.chunks.Batch(ctx, chunk.Batch())
 	if err != nil {
 		return err
 	}
-	recipients, err := q.store.Recipients(ctx, chunk)
+	recipients, err := s.store.Recipients(ctx, chunk)
 	if errors.Is(err, models.ErrNotFound) {
 		return nil // the addresses were removed
 	}
@@ -84,5 +94,5 @@ func (q *Processor) suppressChunk(
 	if len(add) == 0 {
 		return nil
 	}
-	return q.suppressions.Add(ctx, b.User, add...)
+	return s.suppressions.Add(ctx, b.User, add...)
 }

@@ -5,17 +5,33 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
+
+// Sweeper announces posts that were not processed in time. Its methods may be called concurrently.
+type Sweeper struct {
+	cfg       Config
+	store     Store
+	broker    Depths
+	outbox    *dispatch.Outbox
+	providers *provider.Set
+}
+
+// NewSweeper returns a Sweeper.
+func NewSweeper(cfg Config, store Store, broker Depths, outbox *dispatch.Outbox, providers *provider.Set) *Sweeper {
+	return &Sweeper{cfg: cfg, store: store, broker: broker, outbox: outbox, providers: providers}
+}
 
 // Sweep announces posts of a shard again that were not processed in time. It returns
 // where the next sweep begins, and when the oldest unprocessed post was received; zero:
 // there is none.
-func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
-	late := now.Add(-q.cfg.InboxAge)
-	waiting := q.EventsWaiting(ctx)
+func (s *Sweeper) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
+	late := now.Add(-s.cfg.InboxAge)
+	waiting := s.EventsWaiting(ctx)
 	var due []models.Message
-	for in, err := range q.store.Pending(ctx, shard, from, late) {
+	for in, err := range s.store.Pending(ctx, shard, from, late) {
 		if err != nil {
 			return from, time.Time{}, err
 		}
@@ -25,7 +41,7 @@ func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (
 		if waiting || len(due) >= 5000 {
 			break
 		}
-		if q.providers.Get(in.Provider) == nil {
+		if s.providers.Get(in.Provider) == nil {
 			continue
 		}
 		due = append(due, models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID})
@@ -34,21 +50,21 @@ func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (
 		return models.LaterOf(from, late.Add(-models.LateWriters)), oldest, nil
 	}
 	for some := range slices.Chunk(due, 500) {
-		q.outbox.Publish(ctx, some...)
+		s.outbox.Publish(ctx, some...)
 	}
 	return oldest, oldest, nil
 }
 
 // EventsWaiting reports whether so many announced posts wait for a worker that announcing
 // more would only make the queue longer. It reports true if the broker does not answer.
-func (q *Processor) EventsWaiting(ctx context.Context) bool {
-	depths, err := q.broker.Depths(ctx)
+func (s *Sweeper) EventsWaiting(ctx context.Context) bool {
+	depths, err := s.broker.Depths(ctx)
 	if err != nil {
 		return true
 	}
 	for _, d := range depths {
 		if d.Queue.Kind == models.EventMessage {
-			return d.Ready > q.Concurrency()
+			return d.Ready > runners(s.cfg.Sole)*groupSize
 		}
 	}
 	return false

@@ -23,7 +23,7 @@ func (crowded) Depths(context.Context) ([]models.Depth, error) {
 func TestSweepWhilePostsWait(t *testing.T) {
 	t.Parallel()
 	store := memory.Open(t)
-	q := newProcessor(t, store, crowded{})
+	s := NewSweeper(testConfig(), store, crowded{}, nil, newProviders(t, jsonAdapter{}))
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
 		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
@@ -32,7 +32,7 @@ func TestSweepWhilePostsWait(t *testing.T) {
 	from := make([]time.Time, store.Shards())
 	sweep := func() (age time.Duration) {
 		for shard := range from {
-			next, oldest, err := q.Sweep(t.Context(), shard, from[shard], now)
+			next, oldest, err := s.Sweep(t.Context(), shard, from[shard], now)
 			require.NoError(t, err)
 			from[shard] = next
 			if !oldest.IsZero() {

@@ -16,6 +16,9 @@ const fitting = 5
 
 // unmatchedList has the newest events whose logs were not found.
 type unmatchedList struct {
+	store  Store
+	worker string
+
 	mu      sync.Mutex
 	list    []telemetry.UnmatchedEvent
 	changed bool
@@ -51,14 +54,13 @@ func (l *unmatchedList) matched(u *unnamedEvent) {
 	}
 }
 
-// readUnmatched takes up the list that this worker stored before it was started again.
-func (q *Processor) readUnmatched(ctx context.Context) error {
-	raw, err := q.store.Transients(ctx, telemetry.UnmatchedReport)
+// read takes up the list that this worker stored before it was started again.
+func (l *unmatchedList) read(ctx context.Context) error {
+	raw, err := l.store.Transients(ctx, telemetry.UnmatchedReport)
 	var old telemetry.Unmatched
-	if err != nil || json.Unmarshal(raw[q.cfg.Worker], &old) != nil {
+	if err != nil || json.Unmarshal(raw[l.worker], &old) != nil {
 		return err
 	}
-	l := &q.unmatched
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(old.Events, l.list...)
@@ -66,9 +68,8 @@ func (q *Processor) readUnmatched(ctx context.Context) error {
 	return nil
 }
 
-// putUnmatched stores the list if it has changed.
-func (q *Processor) putUnmatched(ctx context.Context) error {
-	l := &q.unmatched
+// put stores the list if it has changed.
+func (l *unmatchedList) put(ctx context.Context) error {
 	l.mu.Lock()
 	changed, list := l.changed, slices.Clone(l.list)
 	l.changed = false
@@ -76,7 +77,7 @@ func (q *Processor) putUnmatched(ctx context.Context) error {
 	if !changed {
 		return nil
 	}
-	err := q.putReport(ctx, q.cfg.Worker, telemetry.Unmatched{Events: list})
+	err := l.putReport(ctx, l.worker, telemetry.Unmatched{Events: list})
 	if err != nil {
 		l.mu.Lock()
 		l.changed = true
@@ -85,17 +86,17 @@ func (q *Processor) putUnmatched(ctx context.Context) error {
 	return err
 }
 
-func (q *Processor) putReport(ctx context.Context, name string, r telemetry.Unmatched) error {
+func (l *unmatchedList) putReport(ctx context.Context, name string, r telemetry.Unmatched) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return q.store.PutTransient(ctx, telemetry.UnmatchedReport, name, raw, telemetry.UnmatchedTTL)
+	return l.store.PutTransient(ctx, telemetry.UnmatchedReport, name, raw, telemetry.UnmatchedTTL)
 }
 
 // beginReplay makes the list know which events may be matched by a replay.
-func (q *Processor) beginReplay(ctx context.Context) error {
-	raw, err := q.store.Transients(ctx, telemetry.UnmatchedReport)
+func (l *unmatchedList) beginReplay(ctx context.Context) error {
+	raw, err := l.store.Transients(ctx, telemetry.UnmatchedReport)
 	if err != nil {
 		return err
 	}
@@ -109,20 +110,20 @@ func (q *Processor) beginReplay(ctx context.Context) error {
 			known[r.Events[i].ID] = true
 		}
 	}
-	q.unmatched.mu.Lock()
-	defer q.unmatched.mu.Unlock()
-	q.unmatched.known, q.unmatched.solved = known, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.solved = known, nil
 	return nil
 }
 
 // endReplay stores which listed events a replay has matched.
-func (q *Processor) endReplay(ctx context.Context, revision int64) error {
-	q.unmatched.mu.Lock()
-	solved := q.unmatched.solved
-	q.unmatched.known, q.unmatched.solved = nil, nil
-	q.unmatched.mu.Unlock()
+func (l *unmatchedList) endReplay(ctx context.Context, revision int64) error {
+	l.mu.Lock()
+	solved := l.solved
+	l.known, l.solved = nil, nil
+	l.mu.Unlock()
 	if len(solved) == 0 {
 		return nil
 	}
-	return q.putReport(ctx, "replay/"+strconv.FormatInt(revision, 10), telemetry.Unmatched{Solved: solved})
+	return l.putReport(ctx, "replay/"+strconv.FormatInt(revision, 10), telemetry.Unmatched{Solved: solved})
 }
