@@ -28,9 +28,9 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	if len(es) == 0 {
 		return nil
 	}
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		now := s.Now()
-		version, err := s.stamp(ctx)
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,14 +50,14 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 				TTL:     max(due.Sub(stamped), 0) + agendaKeep,
 			}}
 		}
-		return s.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, puts...)
 	}, "schedule %d entries", len(es))
 }
 
 // Agenda implements models.Store. An entry whose value is damaged has only what is in its key.
 func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to))}
-	rows := s.scanAll(ctx, &agenda, shardPart(shard), r, fmt.Sprintf("agenda of shard %d", shard))
+	rows := s.db.scanAll(ctx, &agenda, shardPart(shard), r, fmt.Sprintf("agenda of shard %d", shard))
 	return decoded(rows, func(row *shapes.Row) (e models.AgendaEntry, err error) {
 		due, rest, err := cutMoment(row.Key)
 		if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 
 // mark returns the mark of a shard as it is stored, and its version.
 func (s *Store) mark(ctx context.Context, shard int) (mark time.Time, version int64, err error) {
-	row, err := s.row(ctx, &agendaMarks, shardPart(shard), nil)
+	row, err := s.db.row(ctx, &agendaMarks, shardPart(shard), nil)
 	if errors.Is(err, models.ErrNotFound) {
 		return mark, 0, nil
 	}
@@ -86,26 +86,25 @@ func (s *Store) mark(ctx context.Context, shard int) (mark time.Time, version in
 }
 
 // AgendaMark implements models.Store.
-func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err error) {
-	err = s.call(ctx, func() error {
-		now, err := s.engine.Now(ctx)
+func (s *Store) AgendaMark(ctx context.Context, shard int) (time.Time, error) {
+	return get(ctx, s.db, func() (mark time.Time, err error) {
+		now, err := s.db.engine.Now(ctx)
 		if err != nil {
-			return err
+			return mark, err
 		}
 		if mark, _, err = s.mark(ctx, shard); mark.After(now) {
 			mark = now.UTC().Truncate(time.Millisecond)
 		}
-		return err
+		return mark, err
 	}, "agenda mark %d", shard)
-	return mark, err
 }
 
 // SetAgendaMark implements models.Store. Marks are bounded by the time of the servers. A mark that lies in the future
 // nevertheless, because their clock was ahead, can be moved back.
 func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		for {
-			now, err := s.engine.Now(ctx)
+			now, err := s.db.engine.Now(ctx)
 			if err != nil {
 				return err
 			}
@@ -121,7 +120,7 @@ func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 				return nil
 			}
 			row := shapes.Row{Part: shardPart(shard), Version: version + 1, Value: ms(mark)}
-			refused, _, err := s.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &agendaMarks, Row: row}, Was: version})
+			refused, _, err := s.db.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &agendaMarks, Row: row}, Was: version})
 			if err != nil || !refused {
 				return err
 			}
@@ -134,8 +133,8 @@ func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error
 	if len(ds) == 0 {
 		return nil
 	}
-	return s.call(ctx, func() error {
-		version, err := s.stamp(ctx)
+	return s.db.call(ctx, func() error {
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
@@ -145,31 +144,22 @@ func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error
 			puts[i] = shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: id[:], Version: version,
 				Value: append(ds[i].Batch[:], ms(ds[i].After)...)}}
 		}
-		return s.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, puts...)
 	}, "put %d times of %s", len(ds), user)
 }
 
 // Dues implements models.Store.
 func (s *Store) Dues(
 	ctx context.Context, user string, from models.ID, back bool, limit int,
-) (out []models.Due, err error) {
+) ([]models.Due, error) {
 	r := shapes.Range{From: next(from[:]), Back: back, Limit: limit}
 	if back {
 		r.From, r.To = nil, from[:]
 	}
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Scan(ctx, &dues, []byte(user), r)
-		for i := 0; i < len(rows) && err == nil; i++ {
-			var d models.Due
-			d, err = decodeDue(&rows[i])
-			out = append(out, d)
-		}
-		return err
+	return get(ctx, s.db, func() (out []models.Due, err error) {
+		rows, err := s.db.engine.Scan(ctx, &dues, []byte(user), r)
+		return appendDecoded(out, rows, err, decodeDue)
 	}, "times of %s", user)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func decodeDue(row *shapes.Row) (d models.Due, err error) {
@@ -188,15 +178,15 @@ func decodeDue(row *shapes.Row) (d models.Due, err error) {
 
 // RemoveDue implements models.Store.
 func (s *Store) RemoveDue(ctx context.Context, user string, id models.ID) error {
-	return s.call(ctx, func() error {
-		return s.engine.RemoveRows(ctx, shapes.Address{Table: &dues, Part: []byte(user), Key: id[:]})
+	return s.db.call(ctx, func() error {
+		return s.db.engine.RemoveRows(ctx, shapes.Address{Table: &dues, Part: []byte(user), Key: id[:]})
 	}, "remove time %s of %s", id, user)
 }
 
 // DropDues implements models.Store.
 func (s *Store) DropDues(ctx context.Context, user string, t time.Time) error {
 	first := models.MinID(t)
-	return s.call(ctx, func() error {
-		return s.engine.RemoveRange(ctx, &dues, []byte(user), nil, first[:])
+	return s.db.call(ctx, func() error {
+		return s.db.engine.RemoveRange(ctx, &dues, []byte(user), nil, first[:])
 	}, "drop times of %s", user)
 }

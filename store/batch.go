@@ -71,23 +71,23 @@ func chunkRow(chunk models.ID, rs []models.Recipient) shapes.Put {
 
 // PutChunk implements models.Store.
 func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		if c.ID.ChunkNumber() == 0 {
 			return fmt.Errorf("%w: the first chunk comes with its batch", models.ErrInvalid)
 		}
-		return s.engine.Put(ctx, chunkRow(c.ID, c.Recipients))
+		return s.db.engine.Put(ctx, chunkRow(c.ID, c.Recipients))
 	}, "put chunk %s", c.ID)
 }
 
 // PutBatch implements models.Store. The batch may be in the list before it exists, so readers of the list check whether
 // it does.
 func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		if first.ID != b.ID || b.ID != b.ID.Batch() {
 			return fmt.Errorf("%w: its first chunk is %s", models.ErrInvalid, first.ID)
 		}
 		listed := shapes.Put{Table: &batchList, Row: shapes.Row{Part: []byte(b.User), Key: b.ID[:], Version: 1}}
-		refused, there, err := s.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
+		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
 			chunkRow(first.ID, first.Recipients), listed)
 		if err != nil {
 			return err
@@ -101,21 +101,20 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 }
 
 // AbandonBatch implements models.Store.
-func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (gone bool, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (bool, error) {
+	return get(ctx, s.db, func() (gone bool, err error) {
 		head := headRow(batch, firstHead, headAbandoned, nil)
 		head.TTL = abandonedKeep
-		refused, there, err := s.swap(ctx, shapes.Swap{Put: head, Veto: true})
+		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: head, Veto: true})
 		if err != nil {
-			return err
+			return gone, err
 		}
 		if kind, _ := headKind(&there); refused && kind == headStored {
-			return nil
+			return gone, nil
 		}
 		gone = true
-		return s.removeContent(ctx, batch, chunks, fenceAll, abandonedKeep)
+		return gone, s.removeContent(ctx, batch, chunks, fenceAll, abandonedKeep)
 	}, "abandon batch %s", batch)
-	return gone && err == nil, err
 }
 
 // removeContent removes the recipients of some chunks and the attachments. fence keeps away what is written late until
@@ -126,11 +125,11 @@ func (s *Store) removeContent(ctx context.Context, batch models.ID, count int, f
 		parts = append(parts, idKey(batch.Chunk(n)))
 	}
 	for some := range slices.Chunk(parts, pageRows) {
-		if err := s.engine.RemoveParts(ctx, &chunks, fence, keep, some...); err != nil {
+		if err := s.db.engine.RemoveParts(ctx, &chunks, fence, keep, some...); err != nil {
 			return err
 		}
 	}
-	return s.engine.RemoveParts(ctx, &pieces, fence, keep, batch[:])
+	return s.db.engine.RemoveParts(ctx, &pieces, fence, keep, batch[:])
 }
 
 // readBatch reads a batch from its head. Errors: models.ErrNotFound.
@@ -148,35 +147,34 @@ func readBatch(rows []shapes.Row) (b models.Batch, err error) {
 }
 
 // Batch implements models.Store.
-func (s *Store) Batch(ctx context.Context, id models.ID) (b models.Batch, err error) {
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: id[:]})
+func (s *Store) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	return get(ctx, s.db, func() (b models.Batch, err error) {
+		rows, err := s.db.engine.Find(ctx, shapes.Address{Table: &heads, Part: id[:]})
 		if err == nil {
 			b, err = readBatch(rows[0])
 		}
 		if err == nil {
 			s.exist.Add(id)
 		}
-		return err
+		return b, err
 	}, "batch %s", id)
-	return b, err
 }
 
 // Batches implements models.Store.
-func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) (out []models.Batch, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	return get(ctx, s.db, func() (out []models.Batch, err error) {
 		for len(out) < limit {
 			ids, err := s.listed(ctx, user, shapes.Range{To: below(before), Back: true, Limit: limit - len(out)})
 			if err != nil || len(ids) == 0 {
-				return err
+				return out, err
 			}
 			at := make([]shapes.Address, len(ids))
 			for i := range ids {
 				at[i] = shapes.Address{Table: &heads, Part: ids[i][:]}
 			}
-			found, err := s.engine.Find(ctx, at...)
+			found, err := s.db.engine.Find(ctx, at...)
 			if err != nil {
-				return err
+				return out, err
 			}
 			for i := range found {
 				b, err := readBatch(found[i])
@@ -190,17 +188,13 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 			}
 			before = ids[len(ids)-1]
 		}
-		return nil
+		return out, nil
 	}, "batches of %s", user)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // listed returns IDs of a user's list.
 func (s *Store) listed(ctx context.Context, user string, r shapes.Range) ([]models.ID, error) {
-	rows, err := s.engine.Scan(ctx, &batchList, []byte(user), r)
+	rows, err := s.db.engine.Scan(ctx, &batchList, []byte(user), r)
 	ids := make([]models.ID, len(rows))
 	for i := range rows {
 		if ids[i], err = idOf(rows[i].Key); err != nil {
@@ -211,35 +205,31 @@ func (s *Store) listed(ctx context.Context, user string, r shapes.Range) ([]mode
 }
 
 // BatchIDs implements models.Store.
-func (s *Store) BatchIDs(ctx context.Context, user string, before models.ID, limit int) (ids []models.ID, err error) {
-	err = s.call(ctx, func() (err error) {
-		ids, err = s.listed(ctx, user, shapes.Range{To: below(before), Back: true, Limit: limit})
-		return err
+func (s *Store) BatchIDs(ctx context.Context, user string, before models.ID, limit int) ([]models.ID, error) {
+	return get(ctx, s.db, func() ([]models.ID, error) {
+		return s.listed(ctx, user, shapes.Range{To: below(before), Back: true, Limit: limit})
 	}, "list of %s", user)
-	return ids, err
 }
 
 // BatchIDsAfter implements models.Store.
-func (s *Store) BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) (ids []models.ID, err error) {
-	err = s.call(ctx, func() (err error) {
-		ids, err = s.listed(ctx, user, shapes.Range{From: next(after[:]), Limit: limit})
-		return err
+func (s *Store) BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) ([]models.ID, error) {
+	return get(ctx, s.db, func() ([]models.ID, error) {
+		return s.listed(ctx, user, shapes.Range{From: next(after[:]), Limit: limit})
 	}, "list of %s", user)
-	return ids, err
 }
 
 // Recipients implements models.Store. It reads the head, which may be large, only once: the chunks of a batch that
 // existed are removed with it.
-func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error) {
+	return get(ctx, s.db, func() (rs []models.Recipient, err error) {
 		batch := chunk.Batch()
 		at := []shapes.Address{{Table: &chunks, Part: chunkPart(chunk), Key: number(nil, chunk.ChunkNumber())}}
 		if !s.exist.Has(batch) {
 			at = append(at, shapes.Address{Table: &heads, Part: batch[:]})
 		}
-		found, err := s.engine.Find(ctx, at...)
+		found, err := s.db.engine.Find(ctx, at...)
 		if err != nil {
-			return err
+			return rs, err
 		}
 		if len(found) > 1 {
 			head, err := only(found[1])
@@ -247,7 +237,7 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 				err = models.ErrNotFound
 			}
 			if err != nil {
-				return err
+				return rs, err
 			}
 			s.exist.Add(batch)
 		}
@@ -256,15 +246,14 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 			rs, err = codec.DecodeRecipients(row.Value)
 			err = stored(err)
 		}
-		return err
+		return rs, err
 	}, "recipients of %s", chunk)
-	return rs, err
 }
 
 // Redact implements models.Store.
 func (s *Store) Redact(ctx context.Context, batch models.ID) error {
-	return s.call(ctx, func() error {
-		rows, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: batch[:]})
+	return s.db.call(ctx, func() error {
+		rows, err := s.db.engine.Find(ctx, shapes.Address{Table: &heads, Part: batch[:]})
 		if err != nil {
 			return err
 		}
@@ -276,7 +265,7 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 			return err
 		}
 		b.Redact()
-		return s.engine.Put(ctx, headRow(batch, redactedHead, headStored, codec.EncodeBatch(&b)))
+		return s.db.engine.Put(ctx, headRow(batch, redactedHead, headStored, codec.EncodeBatch(&b)))
 	}, "redact %s", batch)
 }
 
@@ -284,35 +273,34 @@ func pieceKey(sha256 string, n int) []byte { return number(text(nil, sha256), n)
 
 // PutPiece implements models.Store.
 func (s *Store) PutPiece(ctx context.Context, batch models.ID, sha256 string, n int, piece []byte) error {
-	return s.call(ctx, func() error {
-		return s.engine.Put(ctx, shapes.Put{Table: &pieces, Row: shapes.Row{Part: batch[:], Key: pieceKey(sha256, n),
+	return s.db.call(ctx, func() error {
+		return s.db.engine.Put(ctx, shapes.Put{Table: &pieces, Row: shapes.Row{Part: batch[:], Key: pieceKey(sha256, n),
 			Version: 1, Value: codec.Pack(piece)}})
 	}, "put piece %d of %s", n, batch)
 }
 
+func decodePiece(row *shapes.Row) ([]byte, error) {
+	piece, err := codec.Unpack(row.Value)
+	return piece, stored(err)
+}
+
 // Piece implements models.Store.
-func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, n int) (piece []byte, err error) {
-	err = s.call(ctx, func() error {
-		row, err := s.row(ctx, &pieces, batch[:], pieceKey(sha256, n))
-		if err == nil {
-			piece, err = codec.Unpack(row.Value)
-			err = stored(err)
-		}
-		return err
+func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, n int) ([]byte, error) {
+	return get(ctx, s.db, func() ([]byte, error) {
+		return decodedRow(ctx, s.db, &pieces, batch[:], pieceKey(sha256, n), decodePiece)
 	}, "piece %d of %s", n, batch)
-	return piece, err
 }
 
 // Purge implements models.Store. The number of chunks stays in the head until all else is removed, so that a repeat
 // reaches all of them.
 func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		count, err := s.chunksOf(ctx, batch)
 		if err != nil {
 			return err
 		}
 		if count > 0 {
-			if err := s.engine.Put(ctx, headRow(batch, purgedHead, headPurged, number(nil, count))); err != nil {
+			if err := s.db.engine.Put(ctx, headRow(batch, purgedHead, headPurged, number(nil, count))); err != nil {
 				return err
 			}
 		}
@@ -320,7 +308,7 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 			return err
 		}
 		first, last := batch.Chunk(0), batch.Chunk(models.MaxChunks-1)
-		if err := s.engine.RemoveRange(ctx, &summaries, []byte(user), first[:], next(last[:])); err != nil {
+		if err := s.db.engine.RemoveRange(ctx, &summaries, []byte(user), first[:], next(last[:])); err != nil {
 			return err
 		}
 		var parts [][]byte
@@ -330,21 +318,21 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 		}
 		for _, t := range []*shapes.Table{&published, &facts, &ledgers} {
 			for some := range slices.Chunk(parts, pageRows) {
-				if err := s.engine.RemoveParts(ctx, t, 0, 0, some...); err != nil {
+				if err := s.db.engine.RemoveParts(ctx, t, 0, 0, some...); err != nil {
 					return err
 				}
 			}
 		}
-		if err := s.engine.RemoveParts(ctx, &heads, 0, 0, batch[:]); err != nil {
+		if err := s.db.engine.RemoveParts(ctx, &heads, 0, 0, batch[:]); err != nil {
 			return err
 		}
-		return s.engine.RemoveRows(ctx, shapes.Address{Table: &batchList, Part: []byte(user), Key: batch[:]})
+		return s.db.engine.RemoveRows(ctx, shapes.Address{Table: &batchList, Part: []byte(user), Key: batch[:]})
 	}, "purge %s", batch)
 }
 
 // chunksOf returns how many chunks a batch has that may be purged in part, or 0 if there is no batch.
 func (s *Store) chunksOf(ctx context.Context, batch models.ID) (int, error) {
-	row, err := s.row(ctx, &heads, batch[:], nil)
+	row, err := s.db.row(ctx, &heads, batch[:], nil)
 	if errors.Is(err, models.ErrNotFound) {
 		return 0, nil
 	}

@@ -22,33 +22,30 @@ var (
 // Claim implements models.Store.
 func (s *Store) Claim(
 	ctx context.Context, key string, c models.Claim, ttl time.Duration,
-) (found models.Claim, err error) {
-	err = s.call(ctx, func() error {
+) (models.Claim, error) {
+	return get(ctx, s.db, func() (found models.Claim, err error) {
 		row := shapes.Row{Part: []byte(key), Version: 1, TTL: ttl,
 			Value: append(append(c.ID[:], ms(c.At)...), c.Hash...)}
-		refused, there, err := s.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &claims, Row: row}})
+		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &claims, Row: row}})
 		if err != nil {
-			return err
+			return found, err
 		}
 		if refused {
 			row = there
 		}
-		found, err = s.answered(ctx, key, &row)
-		return err
+		return s.answered(ctx, key, &row)
 	}, "claim")
-	return found, err
 }
 
 // Claimed implements models.Store.
-func (s *Store) Claimed(ctx context.Context, key string) (found models.Claim, err error) {
-	err = s.call(ctx, func() error {
-		row, err := s.row(ctx, &claims, []byte(key), nil)
-		if err == nil {
-			found, err = s.answered(ctx, key, &row)
+func (s *Store) Claimed(ctx context.Context, key string) (models.Claim, error) {
+	return get(ctx, s.db, func() (models.Claim, error) {
+		row, err := s.db.row(ctx, &claims, []byte(key), nil)
+		if err != nil {
+			return models.Claim{}, err
 		}
-		return err
+		return s.answered(ctx, key, &row)
 	}, "claimed")
-	return found, err
 }
 
 // answered returns the claim of a row, with its answer if there is one.
@@ -59,7 +56,7 @@ func (s *Store) answered(ctx context.Context, key string, row *shapes.Row) (c mo
 	}
 	copy(c.ID[:], row.Value)
 	c.At, c.Hash = timeOf(row.Value[len(c.ID):fixed]), string(row.Value[fixed:])
-	answer, err := s.row(ctx, &answers, []byte(key), c.ID[:])
+	answer, err := s.db.row(ctx, &answers, []byte(key), c.ID[:])
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return c, nil
@@ -72,55 +69,54 @@ func (s *Store) answered(ctx context.Context, key string, row *shapes.Row) (c mo
 
 // PutAnswer implements models.Store.
 func (s *Store) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
-	return s.call(ctx, func() error {
-		return s.engine.Put(ctx, shapes.Put{Table: &answers, Row: shapes.Row{Part: []byte(key), Key: id[:], Version: 1,
+	return s.db.call(ctx, func() error {
+		return s.db.engine.Put(ctx, shapes.Put{Table: &answers, Row: shapes.Row{Part: []byte(key), Key: id[:], Version: 1,
 			Value: answer, TTL: ttl}})
 	}, "answer to a claim")
 }
 
 // Unclaim implements models.Store.
 func (s *Store) Unclaim(ctx context.Context, key string, id models.ID) error {
-	return s.call(ctx, func() error {
-		row, err := s.row(ctx, &claims, []byte(key), nil)
+	return s.db.call(ctx, func() error {
+		row, err := s.db.row(ctx, &claims, []byte(key), nil)
 		if errors.Is(err, models.ErrNotFound) || err == nil && !bytes.HasPrefix(row.Value, id[:]) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		_, _, err = s.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &claims, Row: row}, Was: row.Version, Remove: true})
+		_, _, err = s.db.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &claims, Row: row}, Was: row.Version, Remove: true})
 		return err
 	}, "unclaim")
 }
 
 // Lease implements models.Store.
-func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error) {
-	err = s.call(ctx, func() (err error) {
-		if l, ok := s.engine.(shapes.Leaser); ok {
+func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	return get(ctx, s.db, func() (held bool, err error) {
+		if l, ok := s.db.engine.(shapes.Leaser); ok {
 			held, err = l.Lease(ctx, name, holder, ttl)
-			return err
+			return held, err
 		}
 		for {
-			row, err := s.row(ctx, &leases, []byte(name), nil)
+			row, err := s.db.row(ctx, &leases, []byte(name), nil)
 			if err != nil && !errors.Is(err, models.ErrNotFound) {
-				return err
+				return held, err
 			}
 			if row.Version > 0 && string(row.Value) != holder {
-				return nil
+				return held, nil
 			}
 			if row.Version == 0 && ttl <= 0 {
-				return nil
+				return held, nil
 			}
 			was := row.Version
 			row = shapes.Row{Part: []byte(name), Version: was + 1, Value: []byte(holder), TTL: ttl}
-			refused, _, err := s.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &leases, Row: row}, Was: was, Remove: ttl <= 0})
+			refused, _, err := s.db.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &leases, Row: row}, Was: was, Remove: ttl <= 0})
 			if err != nil || !refused {
 				held = err == nil && ttl > 0
-				return err
+				return held, err
 			}
 		}
 	}, "lease %s", name)
-	return held, err
 }
 
 // removalKeep is how long the removal of a transient value is kept at least. It must outlast a write that timed out.
@@ -129,13 +125,13 @@ const removalKeep = 24 * time.Hour
 // PutTransient implements models.Store. The new value has a higher version than the value that is there, whatever
 // clocks say. A removal is a row that is hidden, for as long as what it removes would have lasted.
 func (s *Store) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		at := shapes.Address{Table: &transients, Part: []byte(kind), Key: text(nil, name)}
-		found, err := s.engine.Find(ctx, at)
+		found, err := s.db.engine.Find(ctx, at)
 		if err != nil {
 			return err
 		}
-		version, err := s.stamp(ctx)
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
@@ -148,16 +144,16 @@ func (s *Store) PutTransient(ctx context.Context, kind, name string, value []byt
 		if ttl <= 0 {
 			row.Value, row.Gone, row.TTL = nil, true, max(there.TTL, removalKeep)
 		}
-		return s.engine.Put(ctx, shapes.Put{Table: &transients, Row: row})
+		return s.db.engine.Put(ctx, shapes.Put{Table: &transients, Row: row})
 	}, "put %s value of %s", kind, name)
 }
 
 // Transients implements models.Store.
-func (s *Store) Transients(ctx context.Context, kind string) (out map[string][]byte, err error) {
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Find(ctx, shapes.Address{Table: &transients, Part: []byte(kind)})
+func (s *Store) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
+	return get(ctx, s.db, func() (out map[string][]byte, err error) {
+		rows, err := s.db.engine.Find(ctx, shapes.Address{Table: &transients, Part: []byte(kind)})
 		if err != nil {
-			return err
+			return out, err
 		}
 		out = make(map[string][]byte, len(rows[0]))
 		for _, row := range rows[0] {
@@ -166,27 +162,19 @@ func (s *Store) Transients(ctx context.Context, kind string) (out map[string][]b
 			}
 			name, _, err := cutText(row.Key)
 			if err != nil {
-				return err
+				return out, err
 			}
 			out[name] = append([]byte{}, row.Value...)
 		}
-		return nil
+		return out, nil
 	}, "read %s values", kind)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // Transient implements models.Store.
-func (s *Store) Transient(ctx context.Context, kind, name string) (out []byte, err error) {
-	err = s.call(ctx, func() error {
-		row, err := s.row(ctx, &transients, []byte(kind), text(nil, name))
+func (s *Store) Transient(ctx context.Context, kind, name string) ([]byte, error) {
+	return get(ctx, s.db, func() (out []byte, err error) {
+		row, err := s.db.row(ctx, &transients, []byte(kind), text(nil, name))
 		out = append([]byte{}, row.Value...)
-		return err
+		return out, err
 	}, "read %s value of %s", kind, name)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }

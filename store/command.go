@@ -25,11 +25,11 @@ func decodeCommand(e *shapes.Entry) (models.Command, error) {
 
 // AppendCommand implements models.Store.
 func (s *Store) AppendCommand(ctx context.Context, c models.Command) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		if c.Number < 1 {
 			return models.ErrInvalid
 		}
-		there, err := s.engine.Append(ctx, &commands, one,
+		there, err := s.db.engine.Append(ctx, &commands, one,
 			shapes.Entry{Number: c.Number, Token: c.Token[:], Value: codec.EncodeCommand(&c)})
 		switch {
 		case err != nil || there.Number == 0:
@@ -46,24 +46,22 @@ func (s *Store) AppendCommand(ctx context.Context, c models.Command) error {
 }
 
 // Commands implements models.Store.
-func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Command, err error) {
-	err = s.call(ctx, func() (err error) {
-		out, err = read(ctx, s, &commands, one, after, limit, decodeCommand)
-		return err
+func (s *Store) Commands(ctx context.Context, after, limit int) ([]models.Command, error) {
+	return get(ctx, s.db, func() ([]models.Command, error) {
+		return read(ctx, s.db, &commands, one, after, limit, decodeCommand)
 	}, "commands after %d", after)
-	return out, err
 }
 
 // PutRules implements models.Store.
 func (s *Store) PutRules(ctx context.Context, number int, raw []byte) error {
-	return s.call(ctx, func() error {
-		return s.engine.Put(ctx, shapes.Put{Table: &rules, Row: shapes.Row{Part: one, Version: int64(number) + 1,
+	return s.db.call(ctx, func() error {
+		return s.db.engine.Put(ctx, shapes.Put{Table: &rules, Row: shapes.Row{Part: one, Version: int64(number) + 1,
 			Value: codec.Pack(raw)}})
 	}, "put rules of %d commands", number)
 }
 
 func (s *Store) rules(ctx context.Context) (number int, raw []byte, err error) {
-	row, err := s.row(ctx, &rules, one, nil)
+	row, err := s.db.row(ctx, &rules, one, nil)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -73,7 +71,7 @@ func (s *Store) rules(ctx context.Context) (number int, raw []byte, err error) {
 
 // Rules implements models.Store.
 func (s *Store) Rules(ctx context.Context) (number int, raw []byte, err error) {
-	err = s.call(ctx, func() (err error) {
+	err = s.db.call(ctx, func() (err error) {
 		number, raw, err = s.rules(ctx)
 		return err
 	}, "rules")
@@ -82,7 +80,7 @@ func (s *Store) Rules(ctx context.Context) (number int, raw []byte, err error) {
 
 // DropCommands implements models.Store.
 func (s *Store) DropCommands(ctx context.Context, upTo int) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		number, _, err := s.rules(ctx)
 		if errors.Is(err, models.ErrNotFound) || err == nil && number <= upTo {
 			return fmt.Errorf("%w: no rules of more commands are stored", models.ErrInvalid)
@@ -90,6 +88,6 @@ func (s *Store) DropCommands(ctx context.Context, upTo int) error {
 		if err != nil {
 			return err
 		}
-		return s.engine.Trim(ctx, &commands, one, upTo+1)
+		return s.db.engine.Trim(ctx, &commands, one, upTo+1)
 	}, "drop commands up to %d", upTo)
 }

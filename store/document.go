@@ -25,7 +25,7 @@ func decodeDocument(row *shapes.Row) (d models.Document, err error) {
 
 // PutDocument implements models.Store.
 func (s *Store) PutDocument(ctx context.Context, owner, kind string, d models.Document) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		conflicts, err := s.putDocuments(ctx, owner, kind, []models.Document{d})
 		if err == nil && len(conflicts) > 0 {
 			err = models.ErrConflict
@@ -37,12 +37,10 @@ func (s *Store) PutDocument(ctx context.Context, owner, kind string, d models.Do
 // PutDocuments implements models.Store.
 func (s *Store) PutDocuments(
 	ctx context.Context, owner, kind string, ds []models.Document,
-) (conflicts []int, err error) {
-	err = s.call(ctx, func() (err error) {
-		conflicts, err = s.putDocuments(ctx, owner, kind, ds)
-		return err
+) ([]int, error) {
+	return get(ctx, s.db, func() ([]int, error) {
+		return s.putDocuments(ctx, owner, kind, ds)
 	}, "put %d %s", len(ds), kind)
-	return conflicts, err
 }
 
 func (s *Store) putDocuments(ctx context.Context, owner, kind string, ds []models.Document) (conflicts []int, err error) {
@@ -53,7 +51,7 @@ func (s *Store) putDocuments(ctx context.Context, owner, kind string, ds []model
 		}
 		swaps[i] = shapes.Swap{Put: documentRow(owner, kind, &ds[i]), Was: int64(ds[i].Version) - 1}
 	}
-	refused, err := s.engine.Swap(ctx, swaps)
+	refused, err := s.db.engine.Swap(ctx, swaps)
 	for i := range refused {
 		conflicts = append(conflicts, refused[i].Index)
 	}
@@ -61,72 +59,55 @@ func (s *Store) putDocuments(ctx context.Context, owner, kind string, ds []model
 }
 
 // Document implements models.Store.
-func (s *Store) Document(ctx context.Context, owner, kind, key string) (d models.Document, err error) {
-	err = s.call(ctx, func() error {
-		row, err := s.row(ctx, &documents, documentPart(owner, kind), text(nil, key))
-		if err == nil {
-			d, err = decodeDocument(&row)
-		}
-		return err
+func (s *Store) Document(ctx context.Context, owner, kind, key string) (models.Document, error) {
+	return get(ctx, s.db, func() (models.Document, error) {
+		return decodedRow(ctx, s.db, &documents, documentPart(owner, kind), text(nil, key), decodeDocument)
 	}, "%s %s", kind, key)
-	return d, err
 }
 
 // Documents implements models.Store.
-func (s *Store) Documents(ctx context.Context, owner, kind, after string, limit int) (ds []models.Document, err error) {
+func (s *Store) Documents(ctx context.Context, owner, kind, after string, limit int) ([]models.Document, error) {
 	r := shapes.Range{Limit: limit}
 	if after != "" {
 		r.From = next(text(nil, after))
 	}
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Scan(ctx, &documents, documentPart(owner, kind), r)
-		ds, err = appendDocuments(ds, rows, err)
-		return err
+	return get(ctx, s.db, func() (ds []models.Document, err error) {
+		rows, err := s.db.engine.Scan(ctx, &documents, documentPart(owner, kind), r)
+		return appendDecoded(ds, rows, err, decodeDocument)
 	}, "list %s", kind)
-	return ds, err
-}
-
-func appendDocuments(ds []models.Document, rows []shapes.Row, err error) ([]models.Document, error) {
-	for i := 0; i < len(rows) && err == nil; i++ {
-		var d models.Document
-		d, err = decodeDocument(&rows[i])
-		ds = append(ds, d)
-	}
-	return ds, err
 }
 
 // DocumentsOf implements models.Store.
-func (s *Store) DocumentsOf(ctx context.Context, owner, kind string, keys []string) (ds []models.Document, err error) {
+func (s *Store) DocumentsOf(ctx context.Context, owner, kind string, keys []string) ([]models.Document, error) {
 	at := make([]shapes.Address, len(keys))
 	for i, key := range keys {
 		at[i] = shapes.Address{Table: &documents, Part: documentPart(owner, kind), Key: text(nil, key)}
 	}
-	err = s.call(ctx, func() error {
-		found, err := s.engine.Find(ctx, at...)
+	return get(ctx, s.db, func() (ds []models.Document, err error) {
+		found, err := s.db.engine.Find(ctx, at...)
 		for i := range found {
-			ds, err = appendDocuments(ds, found[i], err)
+			ds, err = appendDecoded(ds, found[i], err, decodeDocument)
 		}
-		return err
+		return ds, err
 	}, "read %d %s", len(keys), kind)
-	return ds, err
 }
 
 // DeleteDocument implements models.Store.
 func (s *Store) DeleteDocument(ctx context.Context, owner, kind, key string) error {
-	return s.call(ctx, func() error {
-		return s.engine.RemoveRows(ctx, shapes.Address{Table: &documents, Part: documentPart(owner, kind),
+	return s.db.call(ctx, func() error {
+		return s.db.engine.RemoveRows(ctx, shapes.Address{Table: &documents, Part: documentPart(owner, kind),
 			Key: text(nil, key)})
 	}, "delete %s %s", kind, key)
 }
 
 // RemoveDocuments implements models.Store.
 func (s *Store) RemoveDocuments(ctx context.Context, owner, kind string, ds []models.Document) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		swaps := make([]shapes.Swap, len(ds))
 		for i := range ds {
 			swaps[i] = shapes.Swap{Put: documentRow(owner, kind, &ds[i]), Was: int64(ds[i].Version), Remove: true}
 		}
-		_, err := s.engine.Swap(ctx, swaps)
+		_, err := s.db.engine.Swap(ctx, swaps)
 		return err
 	}, "remove %d %s", len(ds), kind)
 }

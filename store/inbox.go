@@ -37,10 +37,10 @@ const (
 
 // PutInbox implements models.Store.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		replay, body := codec.EncodePosts(in.Posts)
 		part := shardPart(in.ID.Shard(Shards))
-		return s.engine.Put(ctx,
+		return s.db.engine.Put(ctx,
 			shapes.Put{Table: &posts, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: s.InboxKeep,
 				Value: append(text(text(nil, in.Provider), replay), body...)}},
 			shapes.Put{Table: &pending, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: s.InboxKeep,
@@ -70,16 +70,16 @@ func postAt(t *shapes.Table, id models.ID) shapes.Address {
 }
 
 // Inbox implements models.Store.
-func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error) {
+	return get(ctx, s.db, func() (out []models.Inbox, err error) {
 		for some := range slices.Chunk(ids, pageRows) {
 			at := make([]shapes.Address, len(some))
 			for i := range some {
 				at[i] = postAt(&posts, some[i])
 			}
-			found, err := s.engine.Find(ctx, at...)
+			found, err := s.db.engine.Find(ctx, at...)
 			if err != nil {
-				return err
+				return out, err
 			}
 			for i := range found {
 				row, err := only(found[i])
@@ -88,17 +88,13 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox
 				}
 				in, err := decodePost(&row)
 				if err != nil {
-					return err
+					return out, err
 				}
 				out = append(out, in)
 			}
 		}
-		return nil
+		return out, nil
 	}, "read %d posts", len(ids))
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // InboxDone implements models.Store.
@@ -106,21 +102,21 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		puts := make([]shapes.Put, len(ids))
 		for i, id := range ids {
 			at := postAt(&pending, id)
 			puts[i] = shapes.Put{Table: &pending, Row: shapes.Row{Part: at.Part, Key: id[:], Version: 2, Gone: true,
 				TTL: s.InboxKeep}}
 		}
-		return s.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, puts...)
 	}, "mark %d posts", len(ids))
 }
 
 // Pending implements models.Store. Entries come in the order of their IDs.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to))}
-	rows := s.scanAll(ctx, &pending, shardPart(shard), r, fmt.Sprintf("pending posts of shard %d", shard))
+	rows := s.db.scanAll(ctx, &pending, shardPart(shard), r, fmt.Sprintf("pending posts of shard %d", shard))
 	return decoded(rows, func(row *shapes.Row) (models.Inbox, error) {
 		id, err := idOf(row.Key)
 		return models.Inbox{ID: id, Provider: string(row.Value)}, err
@@ -135,7 +131,7 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Head: providerBytes}
 	return func(yield func(models.Inbox, error) bool) {
 		for shard := range Shards {
-			rows := s.scanAll(ctx, &posts, shardPart(shard), r, fmt.Sprintf("posts of shard %d", shard))
+			rows := s.db.scanAll(ctx, &posts, shardPart(shard), r, fmt.Sprintf("posts of shard %d", shard))
 			for in, err := range decoded(rows, func(row *shapes.Row) (in models.Inbox, err error) {
 				if in.ID, err = idOf(row.Key); err == nil {
 					in.Provider, _, err = cutText(row.Value)
@@ -152,8 +148,8 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 
 // EraseInbox implements models.Store. The new value ends when the old one would have.
 func (s *Store) EraseInbox(ctx context.Context, id models.ID, address string) (changed bool, err error) {
-	err = s.call(ctx, func() error {
-		return s.rewrite(ctx, postAt(&posts, id), func(raw []byte) ([]byte, error) {
+	err = s.db.call(ctx, func() error {
+		return s.db.rewrite(ctx, postAt(&posts, id), func(raw []byte) ([]byte, error) {
 			in, err := decodePost(&shapes.Row{Key: id[:], Value: raw})
 			if changed = err == nil && in.Erase(address); !changed {
 				return nil, err
@@ -167,8 +163,8 @@ func (s *Store) EraseInbox(ctx context.Context, id models.ID, address string) (c
 
 // GuardReplays implements models.Store. One entry is kept for each span of a key. Its value is the inverted ID of the
 // entry, so that the greater value is the older, and the digest.
-func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) (firsts []string, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) ([]string, error) {
+	return get(ctx, s.db, func() (firsts []string, err error) {
 		puts, at := make([]shapes.Put, len(ms)), make([]shapes.Address, len(ms))
 		for i := range ms {
 			m := &ms[i]
@@ -178,12 +174,12 @@ func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) (firs
 			puts[i] = shapes.Put{Table: &replayGuards, Row: shapes.Row{Part: at[i].Part, Key: number(bytes.Clone(hash[:]), span),
 				Version: version, Value: append(inverted(m.Entry), m.Digest...), TTL: s.InboxKeep + replayKeep}}
 		}
-		if err := s.engine.Put(ctx, puts...); err != nil {
-			return err
+		if err := s.db.engine.Put(ctx, puts...); err != nil {
+			return firsts, err
 		}
-		found, err := s.engine.Find(ctx, at...)
+		found, err := s.db.engine.Find(ctx, at...)
 		if err != nil {
-			return err
+			return firsts, err
 		}
 		firsts = make([]string, len(ms))
 		for i := range ms {
@@ -195,12 +191,8 @@ func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) (firs
 				}
 			}
 		}
-		return nil
+		return firsts, nil
 	}, "guard %d posts against replay", len(ms))
-	if err != nil {
-		return nil, err
-	}
-	return firsts, nil
 }
 
 // inverted returns the bytes of an ID, each inverted.

@@ -10,11 +10,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"iter"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -30,17 +26,9 @@ const pageRows = 500
 
 // Store implements models.Store.
 type Store struct {
-	engine shapes.Engine
-	stamps shapes.Stamper     // nil: versions come from the clock of the process
-	exist  *Recent[models.ID] // batches that are known to have existed
+	db    *database
+	exist *Recent[models.ID] // batches that are known to have existed
 	Options
-
-	stamped atomic.Int64 // the newest version that came from the clock of the process
-	gate    sync.RWMutex
-	closed  bool
-	running sync.WaitGroup
-	ended   sync.Once
-	failure error
 }
 
 var _ models.Store = (*Store)(nil)
@@ -65,11 +53,11 @@ func New(e shapes.Engine, o Options) *Store {
 		o.InboxKeep = usualKeep
 	}
 	stamps, _ := e.(shapes.Stamper)
-	return &Store{engine: e, stamps: stamps, exist: NewRecent[models.ID](20_000), Options: o}
+	return &Store{db: &database{engine: e, stamps: stamps, now: o.Now}, exist: NewRecent[models.ID](20_000), Options: o}
 }
 
 // Engine returns the engine below the store. Tests use it to damage what is stored.
-func (s *Store) Engine() shapes.Engine { return s.engine }
+func (s *Store) Engine() shapes.Engine { return s.db.engine }
 
 // Form is the number of the form of the tables. A database records it. An engine that opens one with a lower number,
 // or migrates it, creates the tables that are missing. It refuses one with a higher number.
@@ -89,49 +77,12 @@ func Tables() []*shapes.Table {
 	}
 }
 
-// call runs f as a call that Close waits for. It wraps errors with what and args.
-func (s *Store) call(ctx context.Context, f func() error, what string, args ...any) error {
-	err := s.enter(ctx)
-	if err == nil {
-		defer s.running.Done()
-		err = f()
-	}
-	if err != nil {
-		return fmt.Errorf(what+": %w", append(args, err)...)
-	}
-	return nil
-}
-
-// enter begins a call; running.Done ends it.
-func (s *Store) enter(ctx context.Context) error {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	if s.closed {
-		return models.ErrClosed
-	}
-	if ctx.Err() != nil {
-		return errors.Join(models.ErrUnavailable, ctx.Err())
-	}
-	s.running.Add(1)
-	return nil
-}
-
 // Close implements models.Store.
-func (s *Store) Close() error {
-	s.gate.Lock()
-	if !s.closed && s.stamps != nil {
-		s.stamps.End()
-	}
-	s.closed = true
-	s.gate.Unlock()
-	s.running.Wait()
-	s.ended.Do(func() { s.failure = s.engine.Close() })
-	return s.failure
-}
+func (s *Store) Close() error { return s.db.close() }
 
 // Ping implements models.Store.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.call(ctx, func() error { return s.engine.Ping(ctx) }, "ping")
+	return s.db.call(ctx, func() error { return s.db.engine.Ping(ctx) }, "ping")
 }
 
 // Shards implements models.Store.
@@ -140,11 +91,11 @@ func (s *Store) Shards() int { return Shards }
 // Sweep removes what has ended: agenda entries that every reader has passed, old posts, and rows whose time is over. It
 // is to be called about once a minute, by one process.
 func (s *Store) Sweep(ctx context.Context) error {
-	return s.call(ctx, func() error {
-		if s.stamps != nil {
+	return s.db.call(ctx, func() error {
+		if s.db.stamps != nil {
 			return nil
 		}
-		now, err := s.engine.Now(ctx)
+		now, err := s.db.engine.Now(ctx)
 		if err != nil {
 			return err
 		}
@@ -162,102 +113,13 @@ func (s *Store) Sweep(ctx context.Context) error {
 				table *shapes.Table
 				to    []byte
 			}{{&agenda, passed}, {&pending, old}, {&posts, old}} {
-				if err := s.engine.RemoveRange(ctx, r.table, part, nil, r.to); err != nil {
+				if err := s.db.engine.RemoveRange(ctx, r.table, part, nil, r.to); err != nil {
 					return err
 				}
 			}
 		}
-		return s.engine.Sweep(ctx)
+		return s.db.engine.Sweep(ctx)
 	}, "sweep")
-}
-
-// row returns the only row at an address. Errors: models.ErrNotFound.
-func (s *Store) row(ctx context.Context, t *shapes.Table, part, key []byte) (shapes.Row, error) {
-	found, err := s.engine.Find(ctx, shapes.Address{Table: t, Part: part, Key: key})
-	if err != nil {
-		return shapes.Row{}, err
-	}
-	return only(found[0])
-}
-
-// only returns the row of a result. Errors: models.ErrNotFound (there is none, or it is gone).
-func only(rows []shapes.Row) (shapes.Row, error) {
-	if len(rows) == 0 || rows[0].Gone {
-		return shapes.Row{}, models.ErrNotFound
-	}
-	return rows[0], nil
-}
-
-// swap makes one swap. It returns the row that is there if it was refused.
-func (s *Store) swap(ctx context.Context, w shapes.Swap, also ...shapes.Put) (refused bool, there shapes.Row, err error) {
-	refusals, err := s.engine.Swap(ctx, []shapes.Swap{w}, also...)
-	if err != nil || len(refusals) == 0 {
-		return false, there, err
-	}
-	return true, refusals[0].There, nil
-}
-
-// scanAll yields the rows of a range, page by page.
-func (s *Store) scanAll(
-	ctx context.Context, t *shapes.Table, part []byte, r shapes.Range, what string,
-) iter.Seq2[shapes.Row, error] {
-	return func(yield func(shapes.Row, error) bool) {
-		r.Limit = pageRows
-		for {
-			var page []shapes.Row
-			err := s.call(ctx, func() (err error) {
-				page, err = s.engine.Scan(ctx, t, part, r)
-				return err
-			}, "%s", what)
-			if err != nil {
-				yield(shapes.Row{}, err)
-				return
-			}
-			for i := range page {
-				if !yield(page[i], nil) {
-					return
-				}
-			}
-			if len(page) < pageRows {
-				return
-			}
-			r = beyond(r, page[len(page)-1].Key)
-		}
-	}
-}
-
-// beyond returns the part of a range that comes after a key.
-func beyond(r shapes.Range, key []byte) shapes.Range {
-	if r.Back {
-		r.To = key
-	} else {
-		r.From = next(key)
-	}
-	return r
-}
-
-// decoded turns rows into values. After an error it yields no more.
-func decoded[T any](rows iter.Seq2[shapes.Row, error], decode func(*shapes.Row) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for row, err := range rows {
-			var v T
-			if err == nil {
-				v, err = decode(&row)
-			}
-			if !yield(v, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// stored turns an error in reading a stored value into models.ErrDamaged, or models.ErrNewer if a newer version of the
-// program stored it.
-func stored(err error) error {
-	if err == nil || errors.Is(err, models.ErrNewer) {
-		return err
-	}
-	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
 }
 
 // The components of keys. Each can be followed by another one, and keeps the order of its values.

@@ -43,12 +43,12 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 	if len(ss) == 0 {
 		return nil
 	}
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		puts := make([]shapes.Put, len(ss))
 		for i := range ss {
 			puts[i] = sumRow(&summaries, []byte(ss[i].User), idKey(ss[i].Chunk), &ss[i].Summary)
 		}
-		return s.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, puts...)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
 }
 
@@ -73,7 +73,7 @@ func (s *Store) SecondSummaries(ctx context.Context, user string, t time.Time) i
 func (s *Store) summariesOf(
 	ctx context.Context, user string, r shapes.Range, what string,
 ) iter.Seq2[models.ChunkSummary, error] {
-	rows := s.scanAll(ctx, &summaries, []byte(user), r, what)
+	rows := s.db.scanAll(ctx, &summaries, []byte(user), r, what)
 	return decoded(rows, func(row *shapes.Row) (c models.ChunkSummary, err error) {
 		c.User = user
 		if c.Chunk, err = idOf(row.Key); err == nil {
@@ -94,36 +94,32 @@ func sumsOf(l models.Level) (*shapes.Table, error) {
 
 // RollUp implements models.Store. Whatever changes after the children were read has a higher version, so a sum that is
 // stored late does no harm.
-func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summary, err error) {
-	err = s.call(ctx, func() error {
+func (s *Store) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
+	return get(ctx, s.db, func() (sum models.Summary, err error) {
 		table, err := sumsOf(span.Level)
 		if err != nil {
-			return err
+			return sum, err
 		}
 		span = models.SpanOf(span.User, span.Level, span.Start)
 		counted, children, err := s.count(ctx, span)
 		if err != nil {
-			return err
+			return sum, err
 		}
 		part, key := []byte(span.User), moment(nil, span.Start)
 		if children > 0 {
-			if err := s.engine.Put(ctx, sumRow(table, part, key, &counted)); err != nil {
-				return err
+			if err := s.db.engine.Put(ctx, sumRow(table, part, key, &counted)); err != nil {
+				return sum, err
 			}
 		}
-		row, err := s.row(ctx, table, part, key)
+		row, err := s.db.row(ctx, table, part, key)
 		if errors.Is(err, models.ErrNotFound) {
-			return nil
+			return sum, nil
 		}
 		if err == nil {
 			sum, err = decodeSum(&row)
 		}
-		return err
+		return sum, err
 	}, "roll up %s %s of %s", span.Level, span.Start.Format(time.RFC3339), span.User)
-	if err != nil {
-		return models.Summary{}, err
-	}
-	return sum, nil
 }
 
 // count adds up the children of a span and returns their number, too.
@@ -134,7 +130,7 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 			return sum, 0, err
 		}
 	}
-	rows, err := s.engine.Scan(ctx, table, part, shapes.Range{From: moment(nil, span.Start),
+	rows, err := s.db.engine.Scan(ctx, table, part, shapes.Range{From: moment(nil, span.Start),
 		To: moment(nil, span.Start.Add(span.Level.Length())), Limit: math.MaxInt32})
 	for i := 0; i < len(rows) && err == nil; i++ {
 		var one models.Summary
@@ -147,14 +143,14 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 // Nodes implements models.Store.
 func (s *Store) Nodes(
 	ctx context.Context, user string, level models.Level, from, to time.Time,
-) (nodes []models.Node, err error) {
+) ([]models.Node, error) {
 	table, bad := sumsOf(level)
 	if bad != nil {
 		return nil, nil //nolint:nilerr // there is no such level
 	}
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Limit: math.MaxInt32}
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Scan(ctx, table, []byte(user), r)
+	return get(ctx, s.db, func() (nodes []models.Node, err error) {
+		rows, err := s.db.engine.Scan(ctx, table, []byte(user), r)
 		for i := 0; i < len(rows) && err == nil; i++ {
 			node := models.Node{Span: models.Span{User: user, Level: level}}
 			if node.Span.Start, _, err = cutMoment(rows[i].Key); err == nil {
@@ -162,22 +158,18 @@ func (s *Store) Nodes(
 			}
 			nodes = append(nodes, node)
 		}
-		return err
+		return nodes, err
 	}, "%s sums of %s", level, user)
-	if err != nil {
-		return nil, err
-	}
-	return nodes, nil
 }
 
 // DropSums implements models.Store.
 func (s *Store) DropSums(ctx context.Context, user string, t time.Time) error {
 	day := models.DayOf(t)
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		for _, level := range []models.Level{models.Second, models.Minute, models.Hour} {
 			table, err := sumsOf(level)
 			if err == nil {
-				err = s.engine.RemoveRange(ctx, table, []byte(user), moment(nil, day), moment(nil, day.AddDate(0, 0, 1)))
+				err = s.db.engine.RemoveRange(ctx, table, []byte(user), moment(nil, day), moment(nil, day.AddDate(0, 0, 1)))
 			}
 			if err != nil {
 				return err

@@ -37,7 +37,7 @@ func decodeSuppression(row *shapes.Row) (models.Suppression, error) {
 
 // PutSuppressions implements models.Store. The version of an entry is its time, so that an older one changes nothing.
 func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.Suppression) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		for part := range slices.Chunk(es, pageRows) {
 			puts := make([]shapes.Put, len(part))
 			for i := range part {
@@ -46,7 +46,7 @@ func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.S
 					Key: suppressionKey(&part[i].SuppressionKey), Version: part[i].At.UnixMicro(),
 					Value: codec.EncodeSuppression(&part[i])}}
 			}
-			if err := s.engine.Put(ctx, puts...); err != nil {
+			if err := s.db.engine.Put(ctx, puts...); err != nil {
 				return err
 			}
 		}
@@ -57,61 +57,50 @@ func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.S
 // SuppressionsOf implements models.Store.
 func (s *Store) SuppressionsOf(
 	ctx context.Context, list string, hashes ...models.AddressHash,
-) (out []models.Suppression, err error) {
+) ([]models.Suppression, error) {
 	hashes = slices.Clone(hashes)
 	slices.SortFunc(hashes, func(a, b models.AddressHash) int { return bytes.Compare(a[:], b[:]) })
 	hashes = slices.Compact(hashes)
-	err = s.call(ctx, func() error {
+	return get(ctx, s.db, func() (out []models.Suppression, err error) {
 		at := make([]shapes.Address, len(hashes))
 		for i := range hashes {
 			_, in := suppressionPart(list, hashes[i])
 			at[i] = shapes.Address{Table: &suppressions, Part: in, Key: hashes[i][:]}
 		}
-		found, err := s.engine.Find(ctx, at...)
+		found, err := s.db.engine.Find(ctx, at...)
 		for _, rows := range found {
-			out, err = appendSuppressions(out, rows, err)
+			out, err = appendDecoded(out, rows, err, decodeSuppression)
 		}
-		return err
+		return out, err
 	}, "read suppressions of addresses")
-	return out, err
-}
-
-func appendSuppressions(out []models.Suppression, rows []shapes.Row, err error) ([]models.Suppression, error) {
-	for i := 0; i < len(rows) && err == nil; i++ {
-		var e models.Suppression
-		e, err = decodeSuppression(&rows[i])
-		out = append(out, e)
-	}
-	return out, err
 }
 
 // Suppressions implements models.Store.
 func (s *Store) Suppressions(
 	ctx context.Context, list string, after models.SuppressionKey, limit int,
-) (out []models.Suppression, err error) {
+) ([]models.Suppression, error) {
 	r := shapes.Range{Limit: limit}
 	if after != (models.SuppressionKey{}) {
 		r.From = next(suppressionKey(&after))
 	}
-	err = s.call(ctx, func() error {
+	return get(ctx, s.db, func() (out []models.Suppression, err error) {
 		n, part := suppressionPart(list, after.Hash)
 		for ; n < suppressionParts && r.Limit > 0; n++ {
 			part[len(part)-1] = n
-			rows, err := s.engine.Scan(ctx, &suppressions, part, r)
-			if out, err = appendSuppressions(out, rows, err); err != nil {
-				return err
+			rows, err := s.db.engine.Scan(ctx, &suppressions, part, r)
+			if out, err = appendDecoded(out, rows, err, decodeSuppression); err != nil {
+				return out, err
 			}
 			r.From, r.Limit = nil, limit-len(out)
 		}
-		return nil
+		return out, nil
 	}, "read suppressions")
-	return out, err
 }
 
 // AppendAddition implements models.Store.
 func (s *Store) AppendAddition(ctx context.Context, list string, a models.SuppressionAddition) error {
-	return s.call(ctx, func() error {
-		return s.append(ctx, &additions, list,
+	return s.db.call(ctx, func() error {
+		return s.db.append(ctx, &additions, list,
 			shapes.Entry{Number: a.Number, Token: a.Token[:], Value: codec.EncodeMarks(a.Marks)})
 	}, "append addition %d of suppressions", a.Number)
 }
@@ -119,28 +108,27 @@ func (s *Store) AppendAddition(ctx context.Context, list string, a models.Suppre
 // Additions implements models.Store.
 func (s *Store) Additions(
 	ctx context.Context, list string, after, limit int,
-) (out []models.SuppressionAddition, err error) {
-	err = s.call(ctx, func() (err error) {
-		out, err = read(ctx, s, &additions, []byte(list), after, limit,
-			func(e *shapes.Entry) (a models.SuppressionAddition, err error) {
-				a.Number = e.Number
-				copy(a.Token[:], e.Token)
-				a.Marks, err = codec.DecodeMarks(e.Value)
-				return a, stored(err)
-			})
-		return err
+) ([]models.SuppressionAddition, error) {
+	return get(ctx, s.db, func() ([]models.SuppressionAddition, error) {
+		return read(ctx, s.db, &additions, []byte(list), after, limit, decodeAddition)
 	}, "read additions of suppressions after %d", after)
-	return out, err
+}
+
+func decodeAddition(e *shapes.Entry) (a models.SuppressionAddition, err error) {
+	a.Number = e.Number
+	copy(a.Token[:], e.Token)
+	a.Marks, err = codec.DecodeMarks(e.Value)
+	return a, stored(err)
 }
 
 // PutAddressIndex implements models.Store.
 func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
-	return s.call(ctx, func() error {
-		version, err := s.stamp(ctx)
+	return s.db.call(ctx, func() error {
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
-		return s.engine.Put(ctx, shapes.Put{Table: &addressIndex, Row: shapes.Row{Part: []byte(user), Key: p.Chunk[:],
+		return s.db.engine.Put(ctx, shapes.Put{Table: &addressIndex, Row: shapes.Row{Part: []byte(user), Key: p.Chunk[:],
 			Version: version, Value: p.Fingerprints}})
 	}, "put address index of %s", p.Chunk)
 }
@@ -154,7 +142,7 @@ func (s *Store) AddressIndexes(
 	if !before.IsZero() && bytes.Compare(before[:], r.To) < 0 {
 		r.To = before[:]
 	}
-	return decoded(s.scanAll(ctx, &addressIndex, []byte(user), r, "address index of "+user),
+	return decoded(s.db.scanAll(ctx, &addressIndex, []byte(user), r, "address index of "+user),
 		func(row *shapes.Row) (p models.AddressIndex, err error) {
 			p.Chunk, err = idOf(row.Key)
 			p.Fingerprints = row.Value
@@ -165,31 +153,30 @@ func (s *Store) AddressIndexes(
 // AddressIndexHours implements models.Store.
 func (s *Store) AddressIndexHours(
 	ctx context.Context, user string, before time.Time, limit int,
-) (out []time.Time, err error) {
-	err = s.call(ctx, func() error {
+) ([]time.Time, error) {
+	return get(ctx, s.db, func() (out []time.Time, err error) {
 		end := before.Add(-1).UTC().Truncate(time.Hour).Add(time.Hour) // of the last hour that begins before
 		for len(out) < limit {
-			rows, err := s.engine.Scan(ctx, &addressIndex, []byte(user),
+			rows, err := s.db.engine.Scan(ctx, &addressIndex, []byte(user),
 				shapes.Range{To: moment(nil, end), Back: true, Limit: 1, Head: 1})
 			if err != nil || len(rows) == 0 {
-				return err
+				return out, err
 			}
 			at, _, err := cutMoment(rows[0].Key)
 			if err != nil {
-				return err
+				return out, err
 			}
 			end = at.Truncate(time.Hour)
 			out = append(out, end)
 		}
-		return nil
+		return out, nil
 	}, "hours of the address index of %s", user)
-	return out, err
 }
 
 // DropAddressIndexes implements models.Store.
 func (s *Store) DropAddressIndexes(ctx context.Context, user string, t time.Time) error {
 	hour := t.UTC().Truncate(time.Hour)
-	return s.call(ctx, func() error {
-		return s.engine.RemoveRange(ctx, &addressIndex, []byte(user), moment(nil, hour), moment(nil, hour.Add(time.Hour)))
+	return s.db.call(ctx, func() error {
+		return s.db.engine.RemoveRange(ctx, &addressIndex, []byte(user), moment(nil, hour), moment(nil, hour.Add(time.Hour)))
 	}, "drop address index of %s", user)
 }

@@ -28,7 +28,7 @@ var allNames = []byte("names")
 
 // CreateUser implements models.Store.
 func (s *Store) CreateUser(ctx context.Context, u models.User) error {
-	return s.call(ctx, func() error {
+	return s.db.call(ctx, func() error {
 		if u.ID == "" || u.Name == "" {
 			return fmt.Errorf("%w: id and name are needed", models.ErrInvalid)
 		}
@@ -38,14 +38,14 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		case err != nil && !errors.Is(err, models.ErrNotFound):
 			return err
 		}
-		version, err := s.stamp(ctx)
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
 		name := shapes.Put{Table: &userNames, Row: shapes.Row{Part: allNames, Key: text(nil, u.Name), Version: 1,
 			Value: codec.PackJSON(u)}}
 		id := shapes.Put{Table: &users, Row: shapes.Row{Part: []byte(u.ID), Version: version, Value: []byte(u.Name)}}
-		refused, there, err := s.swap(ctx, shapes.Swap{Put: name}, id)
+		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: name}, id)
 		if err != nil || !refused {
 			return err
 		}
@@ -56,34 +56,16 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	}, "create user %s", u.Name)
 }
 
-// stamp returns a version that grows with time: by the clock of the servers, or else by that of this process, where each
-// is greater than the one before.
-func (s *Store) stamp(ctx context.Context) (int64, error) {
-	if s.stamps != nil {
-		return s.stamps.Stamp(ctx)
-	}
-	for {
-		last := s.stamped.Load()
-		if next := max(s.Now().UnixMicro(), last+1); s.stamped.CompareAndSwap(last, next) {
-			return next, nil
-		}
-	}
-}
-
 func decodeUser(row *shapes.Row) (u models.User, err error) {
 	return u, stored(codec.UnpackJSON(row.Value, &u))
 }
 
-func (s *Store) userByName(ctx context.Context, name string) (u models.User, err error) {
-	row, err := s.row(ctx, &userNames, allNames, text(nil, name))
-	if err != nil {
-		return u, err
-	}
-	return decodeUser(&row)
+func (s *Store) userByName(ctx context.Context, name string) (models.User, error) {
+	return decodedRow(ctx, s.db, &userNames, allNames, text(nil, name), decodeUser)
 }
 
 func (s *Store) user(ctx context.Context, id string) (u models.User, err error) {
-	row, err := s.row(ctx, &users, []byte(id), nil)
+	row, err := s.db.row(ctx, &users, []byte(id), nil)
 	if err != nil {
 		return u, err
 	}
@@ -94,26 +76,18 @@ func (s *Store) user(ctx context.Context, id string) (u models.User, err error) 
 }
 
 // UserByName implements models.Store.
-func (s *Store) UserByName(ctx context.Context, name string) (u models.User, err error) {
-	err = s.call(ctx, func() (err error) {
-		u, err = s.userByName(ctx, name)
-		return err
-	}, "user %s", name)
-	return u, err
+func (s *Store) UserByName(ctx context.Context, name string) (models.User, error) {
+	return get(ctx, s.db, func() (models.User, error) { return s.userByName(ctx, name) }, "user %s", name)
 }
 
 // User implements models.Store.
-func (s *Store) User(ctx context.Context, id string) (u models.User, err error) {
-	err = s.call(ctx, func() (err error) {
-		u, err = s.user(ctx, id)
-		return err
-	}, "user %s", id)
-	return u, err
+func (s *Store) User(ctx context.Context, id string) (models.User, error) {
+	return get(ctx, s.db, func() (models.User, error) { return s.user(ctx, id) }, "user %s", id)
 }
 
 // Users implements models.Store.
 func (s *Store) Users(ctx context.Context) (us []models.User, err error) {
-	for u, err := range decoded(s.scanAll(ctx, &userNames, allNames, shapes.Range{}, "users"), decodeUser) {
+	for u, err := range decoded(s.db.scanAll(ctx, &userNames, allNames, shapes.Range{}, "users"), decodeUser) {
 		if err != nil {
 			return nil, err
 		}
@@ -140,55 +114,38 @@ func decodeKey(row *shapes.Row) (k models.Key, err error) {
 
 // CreateKey implements models.Store.
 func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
-	return s.call(ctx, func() error { return s.engine.Put(ctx, keyRows(&k)...) }, "create key %s", k.ID)
+	return s.db.call(ctx, func() error { return s.db.engine.Put(ctx, keyRows(&k)...) }, "create key %s", k.ID)
 }
 
 // KeyByHash implements models.Store.
-func (s *Store) KeyByHash(ctx context.Context, hash string) (k models.Key, err error) {
-	err = s.call(ctx, func() error {
-		row, err := s.row(ctx, &keys, []byte(hash), nil)
-		if err == nil {
-			k, err = decodeKey(&row)
-		}
-		return err
+func (s *Store) KeyByHash(ctx context.Context, hash string) (models.Key, error) {
+	return get(ctx, s.db, func() (models.Key, error) {
+		return decodedRow(ctx, s.db, &keys, []byte(hash), nil, decodeKey)
 	}, "key by hash")
-	return k, err
 }
 
 // Keys implements models.Store.
-func (s *Store) Keys(ctx context.Context, user string) (ks []models.Key, err error) {
-	err = s.call(ctx, func() error {
-		rows, err := s.engine.Find(ctx, shapes.Address{Table: &userKeys, Part: []byte(user)})
-		if err != nil {
-			return err
-		}
-		for i := range rows[0] {
-			k, err := decodeKey(&rows[0][i])
-			if err != nil {
-				return err
-			}
-			ks = append(ks, k)
+func (s *Store) Keys(ctx context.Context, user string) ([]models.Key, error) {
+	return get(ctx, s.db, func() (ks []models.Key, err error) {
+		rows, err := s.db.engine.Find(ctx, shapes.Address{Table: &userKeys, Part: []byte(user)})
+		if err == nil {
+			ks, err = appendDecoded(ks, rows[0], nil, decodeKey)
 		}
 		slices.SortFunc(ks, func(a, b models.Key) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
-		return nil
+		return ks, err
 	}, "keys of %s", user)
-	return ks, err
 }
 
 // RevokeKey implements models.Store.
 func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) error {
-	return s.call(ctx, func() error {
-		row, err := s.row(ctx, &userKeys, []byte(user), text(nil, key))
-		if err != nil {
-			return err
-		}
-		k, err := decodeKey(&row)
+	return s.db.call(ctx, func() error {
+		k, err := decodedRow(ctx, s.db, &userKeys, []byte(user), text(nil, key), decodeKey)
 		if err != nil {
 			return err
 		}
 		if k.Revoked.IsZero() {
 			k.Revoked = at.UTC()
-			refused, there, err := s.swap(ctx, shapes.Swap{Put: keyRows(&k)[0], Was: 1})
+			refused, there, err := s.db.swap(ctx, shapes.Swap{Put: keyRows(&k)[0], Was: 1})
 			if err != nil {
 				return err
 			}
@@ -201,14 +158,14 @@ func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) e
 				}
 			}
 		}
-		return s.engine.Put(ctx, keyRows(&k)[1])
+		return s.db.engine.Put(ctx, keyRows(&k)[1])
 	}, "revoke key %s", key)
 }
 
 // RemoveKey implements models.Store.
 func (s *Store) RemoveKey(ctx context.Context, user, key string) error {
-	return s.call(ctx, func() error {
-		row, err := s.row(ctx, &userKeys, []byte(user), text(nil, key))
+	return s.db.call(ctx, func() error {
+		row, err := s.db.row(ctx, &userKeys, []byte(user), text(nil, key))
 		if errors.Is(err, models.ErrNotFound) {
 			return nil
 		}
@@ -217,10 +174,10 @@ func (s *Store) RemoveKey(ctx context.Context, user, key string) error {
 		}
 		k, err := decodeKey(&row)
 		if err == nil {
-			err = s.engine.RemoveRows(ctx, shapes.Address{Table: &keys, Part: []byte(k.Hash)})
+			err = s.db.engine.RemoveRows(ctx, shapes.Address{Table: &keys, Part: []byte(k.Hash)})
 		}
 		if err == nil {
-			err = s.engine.RemoveRows(ctx, shapes.Address{Table: &userKeys, Part: row.Part, Key: row.Key})
+			err = s.db.engine.RemoveRows(ctx, shapes.Address{Table: &userKeys, Part: row.Part, Key: row.Key})
 		}
 		return err
 	}, "remove key %s", key)
