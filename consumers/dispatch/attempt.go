@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 // caller makes the calls of providers: it appends the attempt, calls, and stores the outcome.
 type caller struct {
 	cfg       Config
-	log       *slog.Logger
 	store     Store
 	chunks    *Chunks
 	commands  *commands
@@ -258,7 +256,7 @@ func (w *caller) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				w.log.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
+				w.cfg.Logger.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
 				return
 			}
 		}
@@ -369,7 +367,7 @@ func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, 
 		if err == nil {
 			return nil
 		}
-		w.log.Warn("cannot store the outcome of a call; will retry",
+		w.cfg.Logger.Warn("cannot store the outcome of a call; will retry",
 			"chunk", c.ID.String(), "provider", entry.Provider, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
@@ -389,7 +387,7 @@ func (w *caller) indexAddresses(c *Chunk) (wait func()) {
 		ctx, cancel := context.WithTimeout(w.work.Context(), w.cfg.StartBy)
 		defer cancel()
 		if err := w.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
-			w.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
+			w.cfg.Logger.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
 		}
 	}()
 	return func() { <-done }

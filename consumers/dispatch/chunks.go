@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -19,10 +17,8 @@ import (
 // concurrently.
 type Chunks struct {
 	cfg      Config
-	log      *slog.Logger
 	store    Store
 	follower *control.Follower
-	priority *priority.Scheduler
 	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
@@ -32,10 +28,8 @@ type Chunks struct {
 func NewChunks(cfg Config, store Store, follower *control.Follower) *Chunks {
 	return &Chunks{
 		cfg:      cfg,
-		log:      cfg.Logger,
 		store:    store,
 		follower: follower,
-		priority: cfg.Priority,
 		batches:  NewMemo[models.ID, *models.Batch](512),
 		large:    NewMemo[models.ID, *models.Batch](8),
 		recent:   NewMemo[models.ID, acceptedChunk](recentBatches),
@@ -89,7 +83,7 @@ func (cs *Chunks) resolve(c *Chunk) {
 	if c.Lane == models.Urgent {
 		now()
 	} else {
-		cs.priority.Compute(now)
+		cs.cfg.Priority.Compute(now)
 	}
 }
 
@@ -135,13 +129,13 @@ func (cs *Chunks) Batch(ctx context.Context, id models.ID) (*models.Batch, error
 // chunk is reconciled again later, so that it does not hold up others.
 func (cs *Chunks) SkipCorrupt(id models.ID, err error) (Result, error) {
 	if errors.Is(err, models.ErrNewer) {
-		cs.log.Warn("skipped a batch or chunk for a newer process", "id", id.String(), "err", err)
+		cs.cfg.Logger.Warn("skipped a batch or chunk for a newer process", "id", id.String(), "err", err)
 		return Result{Announced: true}, nil
 	}
 	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrInvalid) && !errors.Is(err, models.ErrNotFound) {
 		return Result{}, err
 	}
-	cs.log.Error("skipped a corrupt batch or chunk; other mail is not affected", "id", id.String(), "err", err)
+	cs.cfg.Logger.Error("skipped a corrupt batch or chunk; other mail is not affected", "id", id.String(), "err", err)
 	return Result{Announced: true}, nil
 }
 

@@ -51,7 +51,7 @@ func (d *Dispatcher) dispatch(
 	only models.Set,
 ) models.Disposition {
 	if m.Lane == models.Urgent {
-		d.priority.NoteUrgent()
+		d.cfg.Priority.NoteUrgent()
 	}
 	key := inflightKey{m.ID, m.Provider}
 	run := d.inflight.begin(key)
@@ -154,6 +154,6 @@ func (d *Dispatcher) failed(err error, doing string, m models.Message) models.Di
 	if errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrDamaged) {
 		return models.Park(doing + ": " + err.Error())
 	}
-	d.log.Warn("message not handled; will retry", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
+	d.cfg.Logger.Warn("message not handled; will retry", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
 	return models.Later(2 * time.Second)
 }

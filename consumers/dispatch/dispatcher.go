@@ -94,59 +94,27 @@ type Deps struct {
 
 // Dispatcher handles messages about chunks. Its methods may be called concurrently.
 type Dispatcher struct {
-	log       *slog.Logger
-	priority  *priority.Scheduler
+	cfg       Config
 	providers *provider.Set
 	evidence  Evidence
 	summaries SummaryMarks
 	inflight  *inflight
-
-	chunks   *Chunks
-	outbox   *Outbox
-	commands *commands
-	planner  *planner
-	router   *router
-	caller   *caller
+	chunks    *Chunks
+	outbox    *Outbox
+	commands  *commands
+	planner   *planner
+	router    *router
+	caller    *caller
 }
 
 // New returns a dispatcher.
 func New(cfg Config, deps Deps) *Dispatcher {
-	d := &Dispatcher{
-		log:       cfg.Logger,
-		priority:  cfg.Priority,
-		providers: deps.Providers,
-		evidence:  deps.Evidence,
-		summaries: deps.Summaries,
-		inflight:  newInflight(),
-		chunks:    deps.Chunks,
-		outbox:    deps.Outbox,
-		commands:  &commands{follower: deps.Follower, providers: deps.Providers, store: deps.Store},
-		router:    &router{chunks: deps.Chunks, outbox: deps.Outbox, providers: deps.Providers, recheck: cfg.Recheck},
-	}
-	d.planner = &planner{
-		log:      cfg.Logger,
-		follower: deps.Follower,
-		chunks:   deps.Chunks,
-		commands: d.commands,
-		policy:   deps.Policy,
-		evidence: deps.Evidence,
-		observer: deps.Observer,
-		pause:    cfg.LookUpPause,
-	}
-	d.caller = &caller{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		store:     deps.Store,
-		chunks:    deps.Chunks,
-		commands:  d.commands,
-		unwanted:  &unwanted{chunks: deps.Chunks, suppressions: deps.Suppressions, observer: deps.Observer},
-		router:    d.router,
-		outbox:    deps.Outbox,
-		observer:  deps.Observer,
-		summaries: deps.Summaries,
-		work:      deps.Work,
-	}
-	return d
+	in, out := deps.Chunks, deps.Outbox
+	rules, route := &commands{deps.Follower, deps.Providers, deps.Store}, &router{in, out, deps.Providers, cfg.Recheck}
+	plan := &planner{cfg, deps.Follower, in, rules, deps.Policy, deps.Evidence, deps.Observer}
+	call := &caller{cfg, deps.Store, in, rules, &unwanted{in, deps.Suppressions, deps.Observer}, route, out,
+		deps.Observer, deps.Summaries, deps.Work}
+	return &Dispatcher{cfg, deps.Providers, deps.Evidence, deps.Summaries, newInflight(), in, out, rules, plan, route, call}
 }
 
 // NewMemo returns a cache of the size most recently used values.

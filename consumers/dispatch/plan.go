@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -14,14 +13,13 @@ import (
 
 // planner decides the next steps of a chunk. It appends to the ledger what needs no call: releases and endings.
 type planner struct {
-	log      *slog.Logger
+	cfg      Config
 	follower *control.Follower
 	chunks   *Chunks
 	commands *commands
 	policy   *policy.Policy
 	evidence Evidence
 	observer Observer
-	pause    time.Duration // until a step that waits for a look-up is decided again
 }
 
 // plan applies pending release commands and returns the next steps of a chunk. It
@@ -73,7 +71,7 @@ func (p *planner) decide(ctx context.Context, c *Chunk, now time.Time) ([]policy
 	for i := range steps {
 		st := &steps[i]
 		if st.Do == policy.Call && st.MayDouble && !st.Released && !p.evidence.Answered(c, st, now) {
-			*st = policy.Step{Do: policy.Wait, Recipients: st.Recipients, Until: now.Add(p.pause)}
+			*st = policy.Step{Do: policy.Wait, Recipients: st.Recipients, Until: now.Add(p.cfg.LookUpPause)}
 		}
 	}
 	return steps, nil
@@ -152,15 +150,7 @@ func (p *planner) appendEndings(ctx context.Context, c *Chunk, steps []policy.St
 		}
 		changed = true
 		p.observer.Ended(&entry)
-		p.log.Debug(
-			"recipients ended",
-			"chunk",
-			c.ID.String(),
-			"recipients",
-			st.Recipients.Len(),
-			"reason",
-			string(st.Reason),
-		)
+		p.cfg.Logger.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Recipients.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }

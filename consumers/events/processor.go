@@ -93,27 +93,10 @@ func New(cfg Config, deps Deps) *Processor {
 	}
 	q.inbox = &inboxReader{cfg.Logger, deps.Store, deps.Providers, deps.Observer, q.counts}
 	q.suppressor = &suppressor{deps.Store, deps.Chunks, deps.Suppressions, cfg.SoftBounces}
-	q.matcher = &matcher{
-		log:       cfg.Logger,
-		store:     deps.Store,
-		chunks:    deps.Chunks,
-		providers: deps.Providers,
-		observer:  deps.Observer,
-		counts:    q.counts,
-		unmatched: unmatchedList{store: deps.Store, worker: cfg.Worker},
-	}
-	q.attributor = &attributor{
-		log:       cfg.Logger,
-		store:     deps.Store,
-		chunks:    deps.Chunks,
-		providers: deps.Providers,
-		flows:     deps.Flows,
-		observer:  deps.Observer,
-		seen:      q.Seen,
-		counts:    q.counts,
-		ledgers:   dispatch.NewMemo[models.ID, []models.Entry](4096),
-		counted:   newRecentSet(100_000),
-	}
+	q.matcher = &matcher{cfg.Logger, deps.Store, deps.Chunks, deps.Providers, deps.Observer, q.counts,
+		matchSchedule{}, unmatchedList{store: deps.Store, worker: cfg.Worker}}
+	q.attributor = &attributor{cfg.Logger, deps.Store, deps.Chunks, deps.Providers, deps.Flows, deps.Observer, q.Seen,
+		q.counts, dispatch.NewMemo[models.ID, []models.Entry](4096), newRecentSet(100_000)}
 	return q
 }
 
