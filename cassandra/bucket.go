@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/store"
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
@@ -23,26 +24,32 @@ type bucketOf struct {
 // rows that end on the same day.
 const listMore = 25 * time.Hour
 
-// toList adds the bucket of a row to those that must be listed before it is written.
-func (e *engine) toList(listed map[bucketOf]int64, t *table, r *shapes.Row) {
+// buckets are the lists of buckets and groups.
+type buckets struct {
+	writer   *writer
+	nonEmpty *store.Recent[bucketOf] // those that are known to be listed
+}
+
+// add adds the bucket of a row to those that must be listed before it is written.
+func (l *buckets) add(listed map[bucketOf]int64, t *table, r *shapes.Row) {
 	b := bucketOf{table: t.Name, part: string(r.Part), bucket: t.bucketOf(r.Key)}
 	ends := int64(0)
 	if r.TTL > 0 {
-		ends = e.clock.about().Add(r.TTL).UnixMicro()
+		ends = l.writer.clock.about().Add(r.TTL).UnixMicro()
 		b.day = ends/(24*time.Hour).Microseconds() + 1
 	}
-	if !e.nonEmpty.Has(b) {
+	if !l.nonEmpty.Has(b) {
 		listed[b] = max(listed[b], ends)
 	}
 }
 
 // list lists buckets whose last row ends at a time, in microseconds; 0: never. Of two entries the one that ends later
 // stays.
-func (e *engine) list(ctx context.Context, listed map[bucketOf]int64) error {
+func (l *buckets) list(ctx context.Context, listed map[bucketOf]int64) error {
 	if len(listed) == 0 {
 		return nil
 	}
-	now, err := e.clock.time(ctx)
+	now, err := l.writer.clock.time(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,17 +62,17 @@ func (e *engine) list(ctx context.Context, listed map[bucketOf]int64) error {
 		} else {
 			args = append(args, now.UnixMicro())
 		}
-		err := e.exec(ctx, plain, cql, args...)
+		err := l.writer.runner.exec(ctx, plain, cql, args...)
 		if err == nil {
-			e.nonEmpty.Add(b)
+			l.nonEmpty.Add(b)
 		}
 		return err
 	})
 }
 
-// listedBuckets returns buckets of a partition that may have rows, both ends included, in order. Few are not looked
+// listed returns buckets of a partition that may have rows, both ends included, in order. Few are not looked
 // up in the list.
-func (e *engine) listedBuckets(
+func (l *buckets) listed(
 	ctx context.Context, t *table, part []byte, first, last int64, back bool, limit int,
 ) (out []int64, err error) {
 	if t.bucket > 0 && (t.Short || last-first < nearBuckets) {
@@ -81,14 +88,14 @@ func (e *engine) listedBuckets(
 	if back {
 		order = `DESC`
 	}
-	return query(ctx, &e.runner, column[int64], `SELECT bucket FROM `+t.Name+`_buckets WHERE part = ? AND bucket >= ?
+	return query(ctx, l.writer.runner, column[int64], `SELECT bucket FROM `+t.Name+`_buckets WHERE part = ? AND bucket >= ?
 		AND bucket <= ? ORDER BY bucket `+order+` LIMIT ?`, part, first, last, limit)
 }
 
 // unlist removes a bucket that is empty from the list.
-func (e *engine) unlist(ctx context.Context, t *table, part []byte, bucket int64) error {
-	e.nonEmpty.Remove(bucketOf{table: t.Name, part: string(part), bucket: bucket})
-	return e.remove(ctx, t.Name+`_buckets`, `part = ? AND bucket = ?`, part, bucket)
+func (l *buckets) unlist(ctx context.Context, t *table, part []byte, bucket int64) error {
+	l.nonEmpty.Remove(bucketOf{table: t.Name, part: string(part), bucket: bucket})
+	return l.writer.remove(ctx, t.Name+`_buckets`, `part = ? AND bucket = ?`, part, bucket)
 }
 
 // The numbers of buckets.
@@ -115,7 +122,7 @@ func (t *table) bounds(r *shapes.Range) (first, last int64) {
 func (e *engine) scanBuckets(ctx context.Context, t *table, part []byte, r shapes.Range) (out []shapes.Row, err error) {
 	first, last := t.bounds(&r)
 	for len(out) < r.Limit && first <= last {
-		buckets, err := e.listedBuckets(ctx, t, part, first, last, r.Back, min(someBuckets, r.Limit-len(out)))
+		buckets, err := e.buckets.listed(ctx, t, part, first, last, r.Back, min(someBuckets, r.Limit-len(out)))
 		if err != nil || len(buckets) == 0 {
 			return out, err
 		}

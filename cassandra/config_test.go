@@ -172,13 +172,13 @@ func (u unavailable) Error() string { return "not enough replicas" }
 
 func TestFall(t *testing.T) {
 	t.Parallel()
-	var s engine
+	var w writer
 	at := time.Now()
-	last := s.fall(at)
+	last := w.fall(at)
 	for i := range 10_000 {
-		next := s.fall(at.Add(time.Duration(i%7-3) * time.Microsecond))
+		next := w.fall(at.Add(time.Duration(i%7-3) * time.Microsecond))
 		require.Less(t, next, last)
 		last = next
 	}
-	require.Less(t, s.fall(at.Add(time.Hour)), last-int64(time.Minute/time.Microsecond))
+	require.Less(t, w.fall(at.Add(time.Hour)), last-int64(time.Minute/time.Microsecond))
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gocql/gocql"
-
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
@@ -20,13 +18,6 @@ const (
 	fewRows    = 10
 	fewBytes   = 4 << 10
 )
-
-// write is the plain write of a row, and its size in bytes.
-type write struct {
-	cql  string
-	args []any
-	size int
-}
 
 // Put implements shapes.Engine.
 func (e *engine) Put(ctx context.Context, puts ...shapes.Put) error { return failed(e.put(ctx, puts)) }
@@ -43,45 +34,24 @@ func (e *engine) put(ctx context.Context, puts []shapes.Put) error {
 			continue
 		}
 		if t.bucket > 0 && !t.Short {
-			e.toList(listed, t, &p.Row)
+			e.buckets.add(listed, t, &p.Row)
 		}
-		w, err := e.write(ctx, t, &p.Row)
+		w, err := e.writer.write(ctx, t, &p.Row)
 		if err != nil {
 			return err
 		}
 		writes, places = append(writes, w), append(places, fmt.Sprint(t.Name, t.bucketOf(p.Key), string(p.Part)))
 	}
-	if err := e.list(ctx, listed); err != nil {
+	if err := e.buckets.list(ctx, listed); err != nil {
 		return err
 	}
 	groups := fewer(grouped(places, writes))
 	return each(ctx, len(groups)+len(decided), func(ctx context.Context, i int) error {
 		if i < len(groups) {
-			return e.send(ctx, plain, groups[i])
+			return e.writer.send(ctx, plain, groups[i])
 		}
 		return e.raise(ctx, decided[i-len(groups)])
 	})
-}
-
-// write returns the plain write of a row. The timestamps of a table whose first rows stay fall with the servers' time,
-// even within a call.
-func (e *engine) write(ctx context.Context, t *table, r *shapes.Row) (write, error) {
-	version := r.Version
-	if t.FirstStays {
-		now, err := e.clock.time(ctx)
-		if err != nil {
-			return write{}, err
-		}
-		version = e.fall(now)
-	}
-	return t.write(r, version), nil
-}
-
-func (t *table) write(r *shapes.Row, timestamp int64) write {
-	using, more := ttl(` AND`, r.TTL)
-	value := t.pack(r)
-	args := append(append(t.place(r), value, timestamp), more...)
-	return write{t.insert + using, args, len(value) + len(r.Key)}
 }
 
 // grouped groups writes to the same place, up to a number of rows and bytes per group.
@@ -125,20 +95,6 @@ func fewer(groups [][]write) (out [][]write) {
 		out = append(out, some)
 	}
 	return out
-}
-
-// send makes writes with one request. They are independent, unless all are of one partition.
-func (e *engine) send(ctx context.Context, how effort, g []write) error {
-	if len(g) == 1 {
-		return e.exec(ctx, how, g[0].cql, g[0].args...)
-	}
-	return e.try(ctx, how, func() error {
-		b := e.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
-		for _, w := range g {
-			b.Query(w.cql, w.args...)
-		}
-		return e.session.ExecuteBatch(b)
-	})
 }
 
 // keysAtOnce is how many partitions or keys one statement reads.
@@ -232,7 +188,7 @@ func (e *engine) ask(ctx context.Context, q *ask) ([]shapes.Row, error) {
 // rows returns the rows of a condition. The rows of many partitions bring theirs: part is nil.
 func (e *engine) rows(ctx context.Context, t *table, part []byte, condition string, args ...any) ([]shapes.Row, error) {
 	if t.Vetoed {
-		return e.settled(ctx, t, condition, args...)
+		return vetoes{e.writer, t}.settled(ctx, condition, args...)
 	}
 	columns, read := t.columns, t.read(part)
 	if part == nil {

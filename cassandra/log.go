@@ -25,29 +25,40 @@ func (t *table) group(number int) int64 {
 	return int64(number / t.Group)
 }
 
+// partLog is the log of a partition.
+type partLog struct {
+	runner  *runner
+	buckets *buckets
+	t       *table
+	part    []byte
+}
+
+// logOf returns the log of a partition.
+func (e *engine) logOf(t *shapes.Table, part []byte) partLog { return partLog{&e.runner, e.buckets, e.tables[t], part} }
+
 // Append implements shapes.Engine. After a time-out it asks again with the same token. The entry that is there then
 // says who won.
 func (e *engine) Append(
 	ctx context.Context, t *shapes.Table, part []byte, entry shapes.Entry,
 ) (there shapes.Entry, err error) {
-	tb := e.tables[t]
-	if tb.Group == 0 {
-		there, err = e.appendShort(ctx, tb, part, &entry)
+	l := e.logOf(t, part)
+	if l.t.Group == 0 {
+		there, err = l.appendShort(ctx, &entry)
 	} else {
-		there, err = e.appendLong(ctx, tb, part, &entry)
+		there, err = l.appendLong(ctx, &entry)
 	}
 	return there, failed(err)
 }
 
 // appendShort compares holder and value, too, so that a refusal returns them.
-func (e *engine) appendShort(ctx context.Context, t *table, part []byte, n *shapes.Entry) (there shapes.Entry, err error) {
+func (l *partLog) appendShort(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
 	before := any(n.Number - 1)
 	if n.Number <= 1 {
 		before = nil
 	}
-	applied, row, err := e.cas(ctx, settling, `UPDATE `+t.Name+` SET last = ?, holder = ?, value = ?
+	applied, row, err := l.runner.cas(ctx, settling, `UPDATE `+l.t.Name+` SET last = ?, holder = ?, value = ?
 		WHERE part = ? AND number = ? IF last = ? AND holder = null AND value = null`,
-		n.Number, filled(n.Token), filled(n.Value), part, n.Number, before)
+		n.Number, filled(n.Token), filled(n.Value), l.part, n.Number, before)
 	if err != nil || applied {
 		return there, err
 	}
@@ -68,19 +79,19 @@ func winner(n *shapes.Entry, row map[string]any) shapes.Entry {
 	return there
 }
 
-func (e *engine) appendLong(ctx context.Context, t *table, part []byte, n *shapes.Entry) (there shapes.Entry, err error) {
-	group := t.group(n.Number)
-	if later, err := e.later(ctx, t, part, n.Number); err != nil || later.Number > 0 {
+func (l *partLog) appendLong(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
+	group := l.t.group(n.Number)
+	if later, err := l.later(ctx, n.Number); err != nil || later.Number > 0 {
 		return later, err
 	}
-	if n.Number == 1 || n.Number%t.Group == 0 { // the first entry of its group
-		in := bucketOf{table: t.Name, part: string(part), bucket: group}
-		if err := e.list(ctx, map[bucketOf]int64{in: 0}); err != nil {
+	if n.Number == 1 || n.Number%l.t.Group == 0 { // the first entry of its group
+		in := bucketOf{table: l.t.Name, part: string(l.part), bucket: group}
+		if err := l.buckets.list(ctx, map[bucketOf]int64{in: 0}); err != nil {
 			return there, err
 		}
 	}
-	applied, row, err := e.cas(ctx, settling, `INSERT INTO `+t.Name+` (part, bucket, number, holder, value)
-		VALUES (?, ?, ?, ?, ?) IF NOT EXISTS`, part, group, n.Number, filled(n.Token), filled(n.Value))
+	applied, row, err := l.runner.cas(ctx, settling, `INSERT INTO `+l.t.Name+` (part, bucket, number, holder, value)
+		VALUES (?, ?, ?, ?, ?) IF NOT EXISTS`, l.part, group, n.Number, filled(n.Token), filled(n.Value))
 	if err != nil || applied {
 		return there, err
 	}
@@ -89,15 +100,15 @@ func (e *engine) appendLong(ctx context.Context, t *table, part []byte, n *shape
 
 // later returns an entry of a long log that is there instead of one that was removed. Errors: models.ErrInvalid (the
 // number before was never taken).
-func (e *engine) later(ctx context.Context, t *table, part []byte, number int) (none shapes.Entry, err error) {
+func (l *partLog) later(ctx context.Context, number int) (none shapes.Entry, err error) {
 	if before := number - 1; before > 0 {
-		found, err := query(ctx, &e.runner, column[int], `SELECT number FROM `+t.Name+`
-			WHERE part = ? AND bucket = ? AND number = ?`, part, t.group(before), before)
+		found, err := query(ctx, l.runner, column[int], `SELECT number FROM `+l.t.Name+`
+			WHERE part = ? AND bucket = ? AND number = ?`, l.part, l.t.group(before), before)
 		if err != nil || len(found) > 0 {
 			return none, err
 		}
 	}
-	found, err := e.readLong(ctx, t, part, number-1, 1)
+	found, err := l.readLong(ctx, number-1, 1)
 	switch {
 	case err != nil:
 		return none, err
@@ -110,11 +121,9 @@ func (e *engine) later(ctx context.Context, t *table, part []byte, number int) (
 }
 
 // entries returns entries of one partition of the keyspace.
-func (e *engine) entries(
-	ctx context.Context, t *table, part []byte, group int64, after, limit int,
-) ([]shapes.Entry, error) {
-	return query(ctx, &e.runner, readEntry, `SELECT number, holder, value FROM `+t.Name+` WHERE `+t.where+`
-		AND number > ? LIMIT ?`, append(t.partOf(part, group), after, limit)...)
+func (l *partLog) entries(ctx context.Context, group int64, after, limit int) ([]shapes.Entry, error) {
+	return query(ctx, l.runner, readEntry, `SELECT number, holder, value FROM `+l.t.Name+` WHERE `+l.t.where+`
+		AND number > ? LIMIT ?`, append(l.t.partOf(l.part, group), after, limit)...)
 }
 
 func readEntry(scan scanner) (n shapes.Entry, err error) {
@@ -124,25 +133,23 @@ func readEntry(scan scanner) (n shapes.Entry, err error) {
 
 // Read implements shapes.Engine.
 func (e *engine) Read(ctx context.Context, t *shapes.Table, part []byte, after, limit int) ([]shapes.Entry, error) {
-	tb := e.tables[t]
+	l := e.logOf(t, part)
 	if limit <= 0 {
 		return nil, nil
 	}
-	if tb.Group == 0 {
-		out, err := e.entries(ctx, tb, part, 0, after, limit)
+	if l.t.Group == 0 {
+		out, err := l.entries(ctx, 0, after, limit)
 		return slices.DeleteFunc(out, func(n shapes.Entry) bool { return n.Number == 0 }), failed(err)
 	}
-	out, err := e.readLong(ctx, tb, part, after, limit)
+	out, err := l.readLong(ctx, after, limit)
 	return out, failed(err)
 }
 
-func (e *engine) readLong(
-	ctx context.Context, t *table, part []byte, after, limit int,
-) (out []shapes.Entry, err error) {
+func (l *partLog) readLong(ctx context.Context, after, limit int) (out []shapes.Entry, err error) {
 	jumped := false
 	for len(out) < limit {
-		group := t.group(after + 1)
-		found, err := e.entries(ctx, t, part, group, after, limit-len(out))
+		group := l.t.group(after + 1)
+		found, err := l.entries(ctx, group, after, limit-len(out))
 		if err != nil {
 			return nil, err
 		}
@@ -156,14 +163,14 @@ func (e *engine) readLong(
 		}
 		// Either there is nothing more, or the group was removed. It may have got its entries after it was read and
 		// before the later group appeared: it is read again.
-		later, err := e.listedBuckets(ctx, t, part, group+1, math.MaxInt64, false, 1)
+		later, err := l.buckets.listed(ctx, l.t, l.part, group+1, math.MaxInt64, false, 1)
 		switch {
 		case err != nil || len(later) == 0:
 			return nil, err
 		case !jumped:
 			jumped = true
 		default:
-			after, jumped = int(later[0])*t.Group-1, false
+			after, jumped = int(later[0])*l.t.Group-1, false
 		}
 	}
 	return out, nil
@@ -191,21 +198,22 @@ func (e *engine) ReadWith(
 
 // Last implements shapes.Engine.
 func (e *engine) Last(ctx context.Context, t *shapes.Table, part []byte) (shapes.Entry, error) {
-	last, err := e.last(ctx, e.tables[t], part)
+	l := e.logOf(t, part)
+	last, err := l.last(ctx)
 	return last, failed(err)
 }
 
 // last returns the last entry. The newest group may have none yet.
-func (e *engine) last(ctx context.Context, t *table, part []byte) (last shapes.Entry, err error) {
+func (l *partLog) last(ctx context.Context) (last shapes.Entry, err error) {
 	groups := []int64{0}
-	if t.Group > 0 {
-		if groups, err = e.listedBuckets(ctx, t, part, 0, math.MaxInt64, true, 2); err != nil {
+	if l.t.Group > 0 {
+		if groups, err = l.buckets.listed(ctx, l.t, l.part, 0, math.MaxInt64, true, 2); err != nil {
 			return last, err
 		}
 	}
 	for _, group := range groups {
-		found, err := query(ctx, &e.runner, readEntry, `SELECT number, holder, value FROM `+t.Name+` WHERE `+t.where+`
-			ORDER BY number DESC LIMIT 1`, t.partOf(part, group)...)
+		found, err := query(ctx, l.runner, readEntry, `SELECT number, holder, value FROM `+l.t.Name+` WHERE `+l.t.where+`
+			ORDER BY number DESC LIMIT 1`, l.t.partOf(l.part, group)...)
 		if err != nil || len(found) > 0 {
 			return slices.Concat(found, []shapes.Entry{{}})[0], err
 		}
@@ -215,29 +223,29 @@ func (e *engine) last(ctx context.Context, t *table, part []byte) (last shapes.E
 
 // Trim implements shapes.Engine.
 func (e *engine) Trim(ctx context.Context, t *shapes.Table, part []byte, before int) error {
-	tb := e.tables[t]
-	if tb.Group == 0 {
+	l := e.logOf(t, part)
+	if l.t.Group == 0 {
 		return nil
 	}
-	last, err := e.last(ctx, tb, part)
+	last, err := l.last(ctx)
 	if err == nil && last.Number > 0 {
-		err = e.trim(ctx, tb, part, min(before, last.Number))
+		err = l.trim(ctx, min(before, last.Number))
 	}
 	return failed(err)
 }
 
 // trim removes entries of a long log, the oldest first, so that those which are left have no gap. It removes whole
 // groups, and leaves one tombstone in the last.
-func (e *engine) trim(ctx context.Context, t *table, part []byte, before int) error {
-	groups, err := e.listedBuckets(ctx, t, part, 0, t.group(before), false, math.MaxInt32)
+func (l *partLog) trim(ctx context.Context, before int) error {
+	groups, err := l.buckets.listed(ctx, l.t, l.part, 0, l.t.group(before), false, math.MaxInt32)
 	for i := 0; i < len(groups) && err == nil; i++ {
 		g := groups[i]
-		if int64(before) < (g+1)*int64(t.Group) {
-			return e.exec(ctx, plain, `DELETE FROM `+t.Name+` WHERE `+t.where+` AND number < ?`, part, g, before)
+		if int64(before) < (g+1)*int64(l.t.Group) {
+			return l.runner.exec(ctx, plain, `DELETE FROM `+l.t.Name+` WHERE `+l.t.where+` AND number < ?`, l.part, g, before)
 		}
-		err = e.exec(ctx, plain, `DELETE FROM `+t.Name+` WHERE `+t.where, part, g)
+		err = l.runner.exec(ctx, plain, `DELETE FROM `+l.t.Name+` WHERE `+l.t.where, l.part, g)
 		if err == nil {
-			err = e.unlist(ctx, t, part, g)
+			err = l.buckets.unlist(ctx, l.t, l.part, g)
 		}
 	}
 	return err

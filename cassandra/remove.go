@@ -11,28 +11,6 @@ import (
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
-// remove removes rows of a table with the time of the servers as the timestamp.
-func (e *engine) remove(ctx context.Context, table, condition string, args ...any) error {
-	now, err := e.clock.time(ctx)
-	if err != nil {
-		return err
-	}
-	return e.removeAt(ctx, now.UnixMicro(), table, condition, args...)
-}
-
-func (e *engine) removeAt(ctx context.Context, stamp int64, table, condition string, args ...any) error {
-	return e.exec(ctx, plain, `DELETE FROM `+table+` USING TIMESTAMP ? WHERE `+condition, append([]any{stamp}, args...)...)
-}
-
-// removeRow removes a row of plain writes, whatever its version.
-func (e *engine) removeRow(ctx context.Context, t *table, r *shapes.Row) error {
-	now, err := e.clock.time(ctx)
-	if err != nil {
-		return err
-	}
-	return e.removeAt(ctx, max(now.UnixMicro(), r.Version), t.Name, t.exact(), t.place(r)...)
-}
-
 // RemoveRows implements shapes.Engine.
 func (e *engine) RemoveRows(ctx context.Context, at ...shapes.Address) error {
 	found, err := e.Find(ctx, at...)
@@ -49,7 +27,7 @@ func (e *engine) RemoveRows(ctx context.Context, at ...shapes.Address) error {
 				}
 				continue
 			}
-			if err := e.removeRow(ctx, t, r); err != nil {
+			if err := e.writer.removeRow(ctx, t, r); err != nil {
 				return err
 			}
 		}
@@ -69,7 +47,7 @@ func (e *engine) unlistIfEmpty(ctx context.Context, t *table, part []byte, bucke
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	return e.unlist(ctx, t, part, bucket)
+	return e.buckets.unlist(ctx, t, part, bucket)
 }
 
 // RemoveRange implements shapes.Engine. It leaves one tombstone in each partition.
@@ -89,25 +67,25 @@ func (e *engine) removeRange(ctx context.Context, t *table, part []byte, r shape
 		condition, keys = condition+` AND `+t.at(`<`), append(keys, t.keyOf(r.To)...)
 	}
 	if t.bucket == 0 {
-		return e.remove(ctx, t.Name, t.where+condition, append(t.partOf(part, 0), keys...)...)
+		return e.writer.remove(ctx, t.Name, t.where+condition, append(t.partOf(part, 0), keys...)...)
 	}
 	first, last := t.bounds(&r)
-	buckets, err := e.listedBuckets(ctx, t, part, first, last, false, math.MaxInt32)
+	buckets, err := e.buckets.listed(ctx, t, part, first, last, false, math.MaxInt32)
 	if err != nil {
 		return err
 	}
 	return each(ctx, len(buckets), func(ctx context.Context, i int) error {
 		b := buckets[i]
 		if bytes.Compare(r.From, t.start(b)) > 0 || r.To != nil && bytes.Compare(r.To, t.start(b+1)) < 0 { // not all of it
-			if err := e.remove(ctx, t.Name, t.where+condition, append(t.partOf(part, b), keys...)...); err != nil {
+			if err := e.writer.remove(ctx, t.Name, t.where+condition, append(t.partOf(part, b), keys...)...); err != nil {
 				return err
 			}
 			return e.unlistIfEmpty(ctx, t, part, b)
 		}
-		if err := e.remove(ctx, t.Name, t.where, t.partOf(part, b)...); err != nil || t.Short {
+		if err := e.writer.remove(ctx, t.Name, t.where, t.partOf(part, b)...); err != nil || t.Short {
 			return err
 		}
-		return e.unlist(ctx, t, part, b)
+		return e.buckets.unlist(ctx, t, part, b)
 	})
 }
 
@@ -118,14 +96,15 @@ func (e *engine) RemoveParts(ctx context.Context, t *shapes.Table, fence int64, 
 	return failed(each(ctx, len(parts), func(ctx context.Context, i int) error {
 		switch {
 		case tb.Group > 0:
-			return e.trim(ctx, tb, parts[i], math.MaxInt)
+			l := e.logOf(t, parts[i])
+			return l.trim(ctx, math.MaxInt)
 		case tb.bucket > 0:
 			return e.removeRange(ctx, tb, parts[i], shapes.Range{})
 		case tb.Decided && !tb.Vetoed:
 			return e.RemoveRows(ctx, shapes.Address{Table: t, Part: parts[i]})
 		case fence > 0:
-			return e.removeAt(ctx, fence, t.Name, tb.where, parts[i])
+			return e.writer.removeAt(ctx, fence, t.Name, tb.where, parts[i])
 		}
-		return e.remove(ctx, t.Name, tb.where, parts[i])
+		return e.writer.remove(ctx, t.Name, tb.where, parts[i])
 	}))
 }

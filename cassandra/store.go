@@ -12,9 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -32,11 +30,9 @@ const atOnce = 16
 type engine struct {
 	runner
 
-	log      *slog.Logger
-	clock    *clock // of the servers
-	tables   map[*shapes.Table]*table
-	nonEmpty *store.Recent[bucketOf] // buckets and groups that are known to be listed
-	falling  atomic.Int64            // the last falling timestamp
+	writer  *writer
+	buckets *buckets
+	tables  map[*shapes.Table]*table
 
 	ending   chan struct{}
 	watching sync.WaitGroup
@@ -68,7 +64,7 @@ func Open(ctx context.Context, c Config) (*store.Store, error) {
 		return nil, fmt.Errorf("cassandra: %w", err)
 	}
 	e := newEngine(&c, session)
-	if _, err := e.clock.time(ctx); err != nil {
+	if _, err := e.writer.clock.time(ctx); err != nil {
 		session.Close()
 		return nil, fmt.Errorf("cassandra: time of the servers: %w", err)
 	}
@@ -92,12 +88,11 @@ func newEngine(c *Config, session *gocql.Session) *engine {
 					return readReplication(ctx, &clocked, c.Keyspace)
 				}},
 		},
-		log:      c.Logger,
-		tables:   map[*shapes.Table]*table{},
-		ending:   ending,
-		clock:    newClock(c.Now, clocked.serverTime),
-		nonEmpty: store.NewRecent[bucketOf](20_000),
+		tables: map[*shapes.Table]*table{},
+		ending: ending,
 	}
+	e.writer = &writer{runner: &e.runner, clock: newClock(c.Now, clocked.serverTime)}
+	e.buckets = &buckets{e.writer, store.NewRecent[bucketOf](20_000)}
 	for _, t := range store.Tables() {
 		e.tables[t] = newTable(t)
 	}
@@ -122,11 +117,11 @@ func (e *engine) Ping(ctx context.Context) error {
 }
 
 // Now implements shapes.Engine.
-func (e *engine) Now(ctx context.Context) (time.Time, error) { return e.clock.time(ctx) }
+func (e *engine) Now(ctx context.Context) (time.Time, error) { return e.writer.clock.time(ctx) }
 
 // Stamp implements shapes.Stamper.
 func (e *engine) Stamp(ctx context.Context) (int64, error) {
-	now, err := e.clock.time(ctx)
+	now, err := e.writer.clock.time(ctx)
 	return now.UnixMicro(), err
 }
 
@@ -156,22 +151,4 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 		g.Go(func() error { return f(ctx, i) })
 	}
 	return g.Wait()
-}
-
-// fallFrom minus the microseconds since 1970 is a timestamp that falls with time. It lies in the past, so that a
-// removal with the server's timestamp wins, and is above zero until 2061.
-const fallFrom = 2_900_000_000_000_000
-
-// fall returns a timestamp that is lower than all that it returned before, so that the first of several writes stays.
-// now is the servers' time.
-func (e *engine) fall(now time.Time) int64 {
-	for {
-		last, next := e.falling.Load(), fallFrom-now.UnixMicro()
-		if last != 0 && next >= last {
-			next = last - 1
-		}
-		if e.falling.CompareAndSwap(last, next) {
-			return next
-		}
-	}
 }

@@ -59,7 +59,7 @@ func (e *engine) Swap(ctx context.Context, swaps []shapes.Swap, also ...shapes.P
 func (e *engine) swapOne(ctx context.Context, w *shapes.Swap) (*shapes.Row, error) {
 	switch t := e.tables[w.Table]; {
 	case t.Vetoed:
-		return e.make(ctx, t, w)
+		return vetoes{e.writer, t}.make(ctx, w)
 	case t.Decided:
 		return e.decide(ctx, t, w)
 	default:
@@ -192,12 +192,12 @@ func (e *engine) exchange(ctx context.Context, t *table, w *shapes.Swap) (*shape
 		return nil, errOvertaken // the lease may end before the write does
 	}
 	if w.Remove {
-		return nil, e.removeRow(ctx, t, &there)
+		return nil, e.writer.removeRow(ctx, t, &there)
 	}
 	if t.FirstStays && w.Was > 0 {
 		var now time.Time
-		if now, err = e.clock.time(ctx); err == nil {
-			err = e.send(ctx, plain, []write{t.write(&w.Row, now.Add(-rewriteAge).UnixMicro())})
+		if now, err = e.writer.clock.time(ctx); err == nil {
+			err = e.writer.send(ctx, plain, []write{t.write(&w.Row, now.Add(-rewriteAge).UnixMicro())})
 		}
 	} else {
 		err = e.put(ctx, []shapes.Put{w.Put})

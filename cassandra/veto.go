@@ -30,9 +30,15 @@ type contested struct {
 	verdict   string
 }
 
+// vetoes decides which rows are in a table that is Vetoed.
+type vetoes struct {
+	writer *writer
+	t      *table
+}
+
 // contest returns the rows of a condition with their vetoes.
-func (e *engine) contest(ctx context.Context, t *table, condition string, args ...any) ([]contested, error) {
-	return query(ctx, &e.runner, func(scan scanner) (c contested, err error) {
+func (v vetoes) contest(ctx context.Context, condition string, args ...any) ([]contested, error) {
+	return query(ctx, v.writer.runner, func(scan scanner) (c contested, err error) {
 		var part, key, raw, veto []byte
 		var left, vetoLeft int64
 		if err := scan(&part, &key, &raw, &c.row.Version, &left, &veto, &vetoLeft, &c.verdict); err != nil {
@@ -48,12 +54,12 @@ func (e *engine) contest(ctx context.Context, t *table, condition string, args .
 			err = unpack(veto, &c.veto)
 		}
 		return c, err
-	}, `SELECT part, `+t.columns+` FROM `+t.Name+` WHERE `+condition, args...)
+	}, `SELECT part, `+v.t.columns+` FROM `+v.t.Name+` WHERE `+condition, args...)
 }
 
 // settled returns the rows of a condition that exist, or their vetoes.
-func (e *engine) settled(ctx context.Context, t *table, condition string, args ...any) ([]shapes.Row, error) {
-	found, err := e.contest(ctx, t, condition, args...)
+func (v vetoes) settled(ctx context.Context, condition string, args ...any) ([]shapes.Row, error) {
+	found, err := v.contest(ctx, condition, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +68,7 @@ func (e *engine) settled(ctx context.Context, t *table, condition string, args .
 		c := &found[i]
 		if c.row.Version > 0 && c.veto.Version > 0 && c.verdict == "" {
 			// A read has no outcome.
-			if err := e.judge(ctx, plain, t, c, verdictMade); err != nil {
+			if err := v.judge(ctx, plain, c, verdictMade); err != nil {
 				return err
 			}
 		}
@@ -75,13 +81,13 @@ func (e *engine) settled(ctx context.Context, t *table, condition string, args .
 }
 
 // judge decides a verdict, unless another is there already.
-func (e *engine) judge(ctx context.Context, how effort, t *table, c *contested, verdict string) error {
+func (v vetoes) judge(ctx context.Context, how effort, c *contested, verdict string) error {
 	using, args := ``, []any(nil)
 	if verdict == verdictVetoed {
 		using, args = ttl(` USING`, c.veto.TTL)
 	}
-	applied, row, err := e.cas(ctx, how, `UPDATE `+t.Name+using+` SET verdict = ? WHERE `+t.exact()+` IF verdict = ?`,
-		slices.Concat(args, []any{verdict}, t.place(&c.row), []any{nil})...)
+	applied, row, err := v.writer.runner.cas(ctx, how, `UPDATE `+v.t.Name+using+` SET verdict = ? WHERE `+v.t.exact()+` IF verdict = ?`,
+		slices.Concat(args, []any{verdict}, v.t.place(&c.row), []any{nil})...)
 	if err != nil {
 		return err
 	}
@@ -92,14 +98,14 @@ func (e *engine) judge(ctx context.Context, how effort, t *table, c *contested, 
 }
 
 // make makes a row, or vetoes it. It returns what is there if that was refused.
-func (e *engine) make(ctx context.Context, t *table, w *shapes.Swap) (*shapes.Row, error) {
+func (v vetoes) make(ctx context.Context, w *shapes.Swap) (*shapes.Row, error) {
 	if w.Was != 0 || w.Remove || w.Veto && w.Version != 1 {
-		return nil, fmt.Errorf("%w: swap in %s", models.ErrInvalid, t.Name)
+		return nil, fmt.Errorf("%w: swap in %s", models.ErrInvalid, v.t.Name)
 	}
 	if w.Veto {
-		return e.veto(ctx, t, w)
+		return v.veto(ctx, w)
 	}
-	if err := e.send(ctx, deciding, []write{t.write(&w.Row, w.Version)}); err != nil {
+	if err := v.writer.send(ctx, deciding, []write{v.t.write(&w.Row, w.Version)}); err != nil {
 		return nil, err
 	}
 	quick := func(scan scanner) (fine bool, err error) { // it reads no value
@@ -108,15 +114,15 @@ func (e *engine) make(ctx context.Context, t *table, w *shapes.Swap) (*shapes.Ro
 		err = scan(&version, &veto)
 		return version == w.Version && veto == nil, err
 	}
-	fine, err := query(ctx, &e.runner, quick, `SELECT WRITETIME(value), veto FROM `+t.Name+` WHERE `+t.exact(),
-		t.place(&w.Row)...)
+	fine, err := query(ctx, v.writer.runner, quick, `SELECT WRITETIME(value), veto FROM `+v.t.Name+` WHERE `+v.t.exact(),
+		v.t.place(&w.Row)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err)
 	}
 	if len(fine) == 1 && fine[0] {
 		return nil, nil
 	}
-	rows, err := e.rows(ctx, t, w.Part, t.exact(), t.place(&w.Row)...)
+	rows, err := v.settled(ctx, v.t.exact(), v.t.place(&w.Row)...)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err) // who vetoed may decide that it is made
@@ -129,14 +135,14 @@ func (e *engine) make(ctx context.Context, t *table, w *shapes.Swap) (*shapes.Ro
 }
 
 // veto keeps a row away that does not exist yet.
-func (e *engine) veto(ctx context.Context, t *table, w *shapes.Swap) (*shapes.Row, error) {
+func (v vetoes) veto(ctx context.Context, w *shapes.Swap) (*shapes.Row, error) {
 	using, args := ttl(` AND`, w.TTL)
-	if err := e.exec(ctx, plain, `UPDATE `+t.Name+` USING TIMESTAMP 1`+using+` SET veto = ? WHERE `+t.exact(),
-		slices.Concat(args, []any{t.pack(&w.Row)}, t.place(&w.Row))...); err != nil {
+	if err := v.writer.runner.exec(ctx, plain, `UPDATE `+v.t.Name+` USING TIMESTAMP 1`+using+` SET veto = ? WHERE `+v.t.exact(),
+		slices.Concat(args, []any{v.t.pack(&w.Row)}, v.t.place(&w.Row))...); err != nil {
 		return nil, err
 	}
 	read := func() (contested, error) {
-		found, err := e.contest(ctx, t, t.exact(), t.place(&w.Row)...)
+		found, err := v.contest(ctx, v.t.exact(), v.t.place(&w.Row)...)
 		if err != nil || len(found) == 0 {
 			return contested{row: shapes.Row{Part: w.Part, Key: w.Key}, veto: w.Row}, err
 		}
@@ -151,7 +157,7 @@ func (e *engine) veto(ctx context.Context, t *table, w *shapes.Swap) (*shapes.Ro
 		if c.row.Version > 0 {
 			verdict = verdictMade
 		}
-		if err := e.judge(ctx, deciding, t, &c, verdict); err != nil {
+		if err := v.judge(ctx, deciding, &c, verdict); err != nil {
 			return nil, err
 		}
 	}
