@@ -138,13 +138,10 @@ func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error
 		if err != nil {
 			return err
 		}
-		puts := make([]shapes.Put, len(ds))
-		for i := range ds {
-			id := ds[i].ID()
-			puts[i] = shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: id[:], Version: version,
-				Value: append(ds[i].Batch[:], ms(ds[i].After)...)}}
-		}
-		return s.db.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, mapped(ds, func(d *models.Due) shapes.Put {
+			return shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: idKey(d.ID()), Version: version,
+				Value: append(idKey(d.Batch), ms(d.After)...)}}
+		})...)
 	}, "put %d times of %s", len(ds), user)
 }
 

@@ -168,10 +168,7 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 			if err != nil || len(ids) == 0 {
 				return out, err
 			}
-			at := make([]shapes.Address, len(ids))
-			for i := range ids {
-				at[i] = shapes.Address{Table: &heads, Part: ids[i][:]}
-			}
+			at := mapped(ids, func(id *models.ID) shapes.Address { return shapes.Address{Table: &heads, Part: id[:]} })
 			found, err := s.db.engine.Find(ctx, at...)
 			if err != nil {
 				return out, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,6 +115,45 @@ func only(rows []shapes.Row) (shapes.Row, error) {
 		return shapes.Row{}, models.ErrNotFound
 	}
 	return rows[0], nil
+}
+
+// each calls f with the only row at each address that has one, and the place of the address. It reads pages.
+func (d *database) each(ctx context.Context, at []shapes.Address, f func(i int, row *shapes.Row) error) error {
+	for first := 0; first < len(at); first += pageRows {
+		found, err := d.engine.Find(ctx, at[first:min(first+pageRows, len(at))]...)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			row, err := only(found[i])
+			if err == nil {
+				err = f(first+i, &row)
+			}
+			if err != nil && !errors.Is(err, models.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putPages puts rows, a page at a time.
+func (d *database) putPages(ctx context.Context, puts []shapes.Put) (err error) {
+	for page := range slices.Chunk(puts, pageRows) {
+		if err = d.engine.Put(ctx, page...); err != nil {
+			break
+		}
+	}
+	return err
+}
+
+// mapped returns what f makes of each value.
+func mapped[T, R any](values []T, f func(*T) R) []R {
+	out := make([]R, len(values))
+	for i := range values {
+		out[i] = f(&values[i])
+	}
+	return out
 }
 
 // swap makes one swap. It returns the row that is there if it was refused.

@@ -79,10 +79,9 @@ func (s *Store) Documents(ctx context.Context, owner, kind, after string, limit 
 
 // DocumentsOf implements models.Store.
 func (s *Store) DocumentsOf(ctx context.Context, owner, kind string, keys []string) ([]models.Document, error) {
-	at := make([]shapes.Address, len(keys))
-	for i, key := range keys {
-		at[i] = shapes.Address{Table: &documents, Part: documentPart(owner, kind), Key: text(nil, key)}
-	}
+	at := mapped(keys, func(key *string) shapes.Address {
+		return shapes.Address{Table: &documents, Part: documentPart(owner, kind), Key: text(nil, *key)}
+	})
 	return get(ctx, s.db, func() (ds []models.Document, err error) {
 		found, err := s.db.engine.Find(ctx, at...)
 		for i := range found {

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
@@ -59,44 +57,22 @@ func (s *Store) DropFeed(ctx context.Context, user string, before int) error {
 // PutPublished implements models.Store.
 func (s *Store) PutPublished(ctx context.Context, ts ...models.Published) error {
 	return s.db.call(ctx, func() error {
-		for part := range slices.Chunk(ts, pageRows) {
-			puts := make([]shapes.Put, len(part))
-			for i := range part {
-				puts[i] = shapes.Put{Table: &published, Row: shapes.Row{Part: idKey(part[i].Chunk), Version: int64(part[i].Entry) + 1,
-					Value: codec.EncodePublished(&part[i])}}
-			}
-			if err := s.db.engine.Put(ctx, puts...); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.db.putPages(ctx, mapped(ts, func(p *models.Published) shapes.Put {
+			return shapes.Put{Table: &published, Row: shapes.Row{Part: idKey(p.Chunk), Version: int64(p.Entry) + 1,
+				Value: codec.EncodePublished(p)}}
+		}))
 	}, "put the published state of %d chunks", len(ts))
 }
 
 // Published implements models.Store.
 func (s *Store) Published(ctx context.Context, chunks ...models.ID) ([]models.Published, error) {
 	return get(ctx, s.db, func() (out []models.Published, err error) {
-		for part := range slices.Chunk(chunks, pageRows) {
-			at := make([]shapes.Address, len(part))
-			for i := range part {
-				at[i] = shapes.Address{Table: &published, Part: part[i][:]}
-			}
-			found, err := s.db.engine.Find(ctx, at...)
-			if err != nil {
-				return out, err
-			}
-			for i := range found {
-				row, err := only(found[i])
-				if errors.Is(err, models.ErrNotFound) {
-					continue
-				}
-				t, err := codec.DecodePublished(part[i], row.Value)
-				if err != nil {
-					return out, stored(err)
-				}
-				out = append(out, t)
-			}
-		}
-		return out, nil
+		at := mapped(chunks, func(id *models.ID) shapes.Address { return shapes.Address{Table: &published, Part: id[:]} })
+		err = s.db.each(ctx, at, func(i int, row *shapes.Row) error {
+			p, err := codec.DecodePublished(chunks[i], row.Value)
+			out = append(out, p)
+			return stored(err)
+		})
+		return out, err
 	}, "the published state of %d chunks", len(chunks))
 }

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -72,28 +70,13 @@ func postAt(t *shapes.Table, id models.ID) shapes.Address {
 // Inbox implements models.Store.
 func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error) {
 	return get(ctx, s.db, func() (out []models.Inbox, err error) {
-		for some := range slices.Chunk(ids, pageRows) {
-			at := make([]shapes.Address, len(some))
-			for i := range some {
-				at[i] = postAt(&posts, some[i])
-			}
-			found, err := s.db.engine.Find(ctx, at...)
-			if err != nil {
-				return out, err
-			}
-			for i := range found {
-				row, err := only(found[i])
-				if errors.Is(err, models.ErrNotFound) {
-					continue
-				}
-				in, err := decodePost(&row)
-				if err != nil {
-					return out, err
-				}
-				out = append(out, in)
-			}
-		}
-		return out, nil
+		at := mapped(ids, func(id *models.ID) shapes.Address { return postAt(&posts, *id) })
+		err = s.db.each(ctx, at, func(_ int, row *shapes.Row) error {
+			in, err := decodePost(row)
+			out = append(out, in)
+			return err
+		})
+		return out, err
 	}, "read %d posts", len(ids))
 }
 
@@ -103,13 +86,10 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 		return nil
 	}
 	return s.db.call(ctx, func() error {
-		puts := make([]shapes.Put, len(ids))
-		for i, id := range ids {
-			at := postAt(&pending, id)
-			puts[i] = shapes.Put{Table: &pending, Row: shapes.Row{Part: at.Part, Key: id[:], Version: 2, Gone: true,
-				TTL: s.InboxKeep}}
-		}
-		return s.db.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, mapped(ids, func(id *models.ID) shapes.Put {
+			return shapes.Put{Table: &pending, Row: shapes.Row{Part: shardPart(id.Shard(Shards)), Key: idKey(*id), Version: 2,
+				Gone: true, TTL: s.InboxKeep}}
+		})...)
 	}, "mark %d posts", len(ids))
 }
 

@@ -39,12 +39,10 @@ func (s *Store) PutFacts(ctx context.Context, fs ...models.ChunkFact) error {
 		return nil
 	}
 	return s.db.call(ctx, func() error {
-		puts := make([]shapes.Put, len(fs))
-		for i := range fs {
-			puts[i] = shapes.Put{Table: &facts, Row: shapes.Row{Part: idKey(fs[i].Chunk), Key: text(nil, fs[i].Fact.Key),
-				Version: 1, Value: codec.EncodeFact(&fs[i].Fact)}}
-		}
-		return s.db.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, mapped(fs, func(f *models.ChunkFact) shapes.Put {
+			return shapes.Put{Table: &facts, Row: shapes.Row{Part: idKey(f.Chunk), Key: text(nil, f.Fact.Key), Version: 1,
+				Value: codec.EncodeFact(&f.Fact)}}
+		})...)
 	}, "put %d facts of %s", len(fs), fs[0].Chunk)
 }
 

@@ -44,11 +44,9 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 		return nil
 	}
 	return s.db.call(ctx, func() error {
-		puts := make([]shapes.Put, len(ss))
-		for i := range ss {
-			puts[i] = sumRow(&summaries, []byte(ss[i].User), idKey(ss[i].Chunk), &ss[i].Summary)
-		}
-		return s.db.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, mapped(ss, func(c *models.ChunkSummary) shapes.Put {
+			return sumRow(&summaries, []byte(c.User), idKey(c.Chunk), &c.Summary)
+		})...)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
 }
 

@@ -38,19 +38,11 @@ func decodeSuppression(row *shapes.Row) (models.Suppression, error) {
 // PutSuppressions implements models.Store. The version of an entry is its time, so that an older one changes nothing.
 func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.Suppression) error {
 	return s.db.call(ctx, func() error {
-		for part := range slices.Chunk(es, pageRows) {
-			puts := make([]shapes.Put, len(part))
-			for i := range part {
-				_, in := suppressionPart(list, part[i].Hash)
-				puts[i] = shapes.Put{Table: &suppressions, Row: shapes.Row{Part: in,
-					Key: suppressionKey(&part[i].SuppressionKey), Version: part[i].At.UnixMicro(),
-					Value: codec.EncodeSuppression(&part[i])}}
-			}
-			if err := s.db.engine.Put(ctx, puts...); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.db.putPages(ctx, mapped(es, func(e *models.Suppression) shapes.Put {
+			_, in := suppressionPart(list, e.Hash)
+			return shapes.Put{Table: &suppressions, Row: shapes.Row{Part: in, Key: suppressionKey(&e.SuppressionKey),
+				Version: e.At.UnixMicro(), Value: codec.EncodeSuppression(e)}}
+		}))
 	}, "put suppressions")
 }
 
@@ -62,11 +54,10 @@ func (s *Store) SuppressionsOf(
 	slices.SortFunc(hashes, func(a, b models.AddressHash) int { return bytes.Compare(a[:], b[:]) })
 	hashes = slices.Compact(hashes)
 	return get(ctx, s.db, func() (out []models.Suppression, err error) {
-		at := make([]shapes.Address, len(hashes))
-		for i := range hashes {
-			_, in := suppressionPart(list, hashes[i])
-			at[i] = shapes.Address{Table: &suppressions, Part: in, Key: hashes[i][:]}
-		}
+		at := mapped(hashes, func(h *models.AddressHash) shapes.Address {
+			_, in := suppressionPart(list, *h)
+			return shapes.Address{Table: &suppressions, Part: in, Key: h[:]}
+		})
 		found, err := s.db.engine.Find(ctx, at...)
 		for _, rows := range found {
 			out, err = appendDecoded(out, rows, err, decodeSuppression)
