@@ -120,37 +120,20 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 // buildRooms builds the rooms that handle chunks, in the order of their imports.
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
-	calls := dispatch.Config{
-		Worker:   cfg.Worker,
-		Times:    cfg.Times,
-		Pace:     cfg.Pace,
-		Priority: cfg.Priority,
-		Logger:   cfg.Logger,
-	}
-	e.chunks = dispatch.NewChunks(calls, e.store, e.follower)
+	room := dispatch.Config{Worker: cfg.Worker, Times: cfg.Times, Limits: cfg.Limits, Pace: cfg.Pace, Sole: cfg.Sole,
+		Priority: cfg.Priority, Logger: cfg.Logger}
+	e.chunks = dispatch.NewChunks(room, e.store, e.follower)
 	e.outbox, e.work = dispatch.NewOutbox(e.broker, cfg.Standby, cfg.Logger), dispatch.NewWork()
-	e.rollup = rollup.New(rollup.Config{
-		Worker: cfg.Worker,
-		Times:  cfg.Times,
-		Limits: cfg.Limits,
-		Pace:   cfg.Pace,
-		Sole:   cfg.Sole,
-		Logger: cfg.Logger,
-	}, e.store, e.chunks, e.metrics.watched)
+	e.rollup = rollup.New(room, e.store, e.chunks, e.metrics.watched)
 	e.rollup.OnCounted(guard.New(guard.Config{Bounces: cfg.Bounces, Keep: cfg.KeepLogs, Logger: cfg.Logger}, e.store, e.follower).Counted)
-	e.evidence = evidence.New(evidence.Config{
-		Worker: cfg.Worker,
-		Times:  cfg.Times,
-		Pace:   cfg.Pace,
-		Logger: cfg.Logger,
-	}, evidence.Deps{
+	e.evidence = evidence.New(room, evidence.Deps{
 		Store:     e.store,
 		Policy:    decisions,
 		Providers: e.providers,
 		Chunks:    e.chunks,
 		Outbox:    e.outbox,
 	})
-	e.dispatch = dispatch.New(calls, dispatch.Deps{
+	e.dispatch = dispatch.New(room, dispatch.Deps{
 		Store:        e.store,
 		Chunks:       e.chunks,
 		Outbox:       e.outbox,
@@ -163,22 +146,8 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Evidence:     e.evidence,
 		Summaries:    e.rollup,
 	})
-	posts := events.Config{
-		Worker:   cfg.Worker,
-		Times:    cfg.Times,
-		Limits:   cfg.Limits,
-		Pace:     cfg.Pace,
-		Sole:     cfg.Sole,
-		Priority: cfg.Priority,
-		Logger:   cfg.Logger,
-	}
-	sweeper := events.NewSweeper(posts, e.store, e.broker, e.outbox, e.providers)
-	e.agenda = agenda.New(agenda.Config{
-		Worker: cfg.Worker,
-		Times:  cfg.Times,
-		Pace:   cfg.Pace,
-		Logger: cfg.Logger,
-	}, agenda.Deps{
+	sweeper := events.NewSweeper(room, e.store, e.broker, e.outbox, e.providers)
+	e.agenda = agenda.New(room, agenda.Deps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Follower:  e.follower,
@@ -191,7 +160,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Summaries: e.rollup,
 		Ages:      e.ages,
 	})
-	e.events = events.New(posts, events.Deps{
+	e.events = events.New(room, events.Deps{
 		Suppressions: e.suppressions,
 		Store:        e.store,
 		Providers:    e.providers,
@@ -203,13 +172,9 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Summaries:    e.rollup,
 		Observer:     seen,
 	})
-	e.soft = events.NewSoftDecider(posts, e.store, e.chunks, e.suppressions)
+	e.soft = events.NewSoftDecider(room, e.store, e.chunks, e.suppressions)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, sweeper.EventsWaiting)
-	e.retention = retention.New(retention.Config{
-		Worker: cfg.Worker,
-		Times:  cfg.Times,
-		Logger: cfg.Logger,
-	}, e.store, e.follower)
+	e.retention = retention.New(retention.Config{Worker: cfg.Worker, Times: cfg.Times, Logger: cfg.Logger}, e.store, e.follower)
 	e.lists = lists.New(lists.Config{Worker: cfg.Worker, Every: cfg.ProviderLists, Logger: cfg.Logger}, lists.Deps{
 		Store:        e.store,
 		Suppressions: e.suppressions,

@@ -55,7 +55,7 @@ type shard struct {
 func (a *Agenda) Run(ctx context.Context) {
 	var read time.Time // when all shards were last read
 	for {
-		changed := a.follower.Changed()
+		changed := a.Follower.Changed()
 		now := time.Now()
 		all := now.Sub(read) >= a.cfg.AgendaPoll
 		if all {
@@ -187,7 +187,7 @@ func (a *Agenda) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 	if now.Sub(s.swept) < a.cfg.InboxAge/2 {
 		return nil
 	}
-	next, oldest, err := a.inbox.Sweep(ctx, s.n, s.inboxFrom, now)
+	next, oldest, err := a.Inbox.Sweep(ctx, s.n, s.inboxFrom, now)
 	if err != nil {
 		return err
 	}
@@ -217,10 +217,10 @@ func (a *Agenda) reconcileDue(ctx context.Context, s *shard, from, to time.Time)
 // RunResumed requeues entries early whenever a command resumes mail, until ctx ends. It
 // runs beside the agenda's other work, because very much mail may have waited.
 func (a *Agenda) RunResumed(ctx context.Context) {
-	resumptions := a.follower.Rules().Resumptions()
+	resumptions := a.Follower.Rules().Resumptions()
 	for {
-		changed := a.follower.Changed()
-		if n := a.follower.Rules().Resumptions(); n != resumptions {
+		changed := a.Follower.Changed()
+		if n := a.Follower.Rules().Resumptions(); n != resumptions {
 			before := resumptions
 			resumptions = n
 			a.probe()
@@ -240,7 +240,7 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 // requeueEarly reconciles entries that a command after a number resumed. Their next reconcile
 // is due within two rechecks, or within maxRecheckFactor if a long queue held them.
 func (a *Agenda) requeueEarly(ctx context.Context, after int) error {
-	now, rules := time.Now(), a.follower.Rules()
+	now, rules := time.Now(), a.Follower.Rules()
 	resumed := func(e *models.AgendaEntry) bool { return rules.ResumedAfter(after, e.User) }
 	for _, s := range a.shards {
 		if !s.held.Load() {
@@ -255,7 +255,7 @@ func (a *Agenda) requeueEarly(ctx context.Context, after int) error {
 
 // Idle reports whether the broker holds no messages about mail.
 func (a *Agenda) Idle(ctx context.Context) bool {
-	depths, err := a.broker.Depths(ctx)
+	depths, err := a.Broker.Depths(ctx)
 	if err != nil {
 		return false
 	}
@@ -282,7 +282,7 @@ func (a *Agenda) reconcileEntries(
 	if due {
 		s.next, upTo = time.Time{}, to.Add(a.cfg.AgendaPoll)
 	}
-	for entry, err := range a.store.Agenda(ctx, s.n, from, upTo) {
+	for entry, err := range a.Store.Agenda(ctx, s.n, from, upTo) {
 		if err != nil {
 			_ = g.Wait()
 			return err

@@ -71,10 +71,10 @@ type backlog struct {
 // no message waited when this worker started: all may have been lost with the process,
 // as those of the in-process broker are.
 func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
-	a.outbox.Outage.MarkUnannounced(time.Now()) // a worker may have died during an outage
+	a.Outbox.Outage.MarkUnannounced(time.Now()) // a worker may have died during an outage
 	var c *backlog
 	for range models.Every(ctx, backlogPoll) {
-		since, ok := a.outbox.Outage.UnannouncedSince()
+		since, ok := a.Outbox.Outage.UnannouncedSince()
 		if !ok {
 			continue
 		}
@@ -90,7 +90,7 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 			continue
 		}
 		if len(c.left[0])+len(c.left[1]) == 0 {
-			a.outbox.Outage.CaughtUp(c.begun)
+			a.Outbox.Outage.CaughtUp(c.begun)
 			c = nil
 		}
 	}
@@ -161,10 +161,10 @@ func (a *Agenda) republish(ctx context.Context, c *backlog, room int) error {
 func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := a.broker.Ping(ctx); err != nil {
+	if err := a.Broker.Ping(ctx); err != nil {
 		return 0, err
 	}
-	depths, err := a.broker.Depths(ctx)
+	depths, err := a.Broker.Depths(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -191,7 +191,7 @@ func (a *Agenda) republishLane(
 	var group []models.Message
 	flush := func(next time.Time) error {
 		for some := range slices.Chunk(group, backlogGroup) { // a single batch may have thousands of chunks
-			if !a.outbox.Publish(ctx, some...) {
+			if !a.Outbox.Publish(ctx, some...) {
 				return errUnannounced
 			}
 		}
@@ -199,7 +199,7 @@ func (a *Agenda) republishLane(
 		group, upTo = group[:0], next
 		return ctx.Err()
 	}
-	for entry, err := range a.store.Agenda(ctx, s.n, from, c.begun.Add((maxRecheckFactor+1)*a.cfg.Recheck)) {
+	for entry, err := range a.Store.Agenda(ctx, s.n, from, c.begun.Add((maxRecheckFactor+1)*a.cfg.Recheck)) {
 		if err != nil {
 			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}

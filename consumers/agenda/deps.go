@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -18,12 +16,7 @@ import (
 )
 
 // Config configures an Agenda.
-type Config struct {
-	Worker string
-	settings.Times
-	settings.Pace
-	Logger *slog.Logger
-}
+type Config = dispatch.Config
 
 // Store is the part of models.Store that the agenda needs.
 type Store interface {
@@ -74,19 +67,9 @@ type Deps struct {
 
 // Agenda finds all unfinished work and has it done.
 type Agenda struct {
-	cfg       Config
-	log       *slog.Logger
-	store     Store
-	broker    Broker
-	follower  *control.Follower
-	providers *provider.Set
-	members   Members
-	chunks    *dispatch.Chunks
-	outbox    *dispatch.Outbox
-	dispatch  *dispatch.Dispatcher
-	inbox     InboxSweeper
-	summaries dispatch.SummaryMarks
-	ages      *QueueAges
+	Deps
+	cfg Config
+	log *slog.Logger
 
 	shards      []*shard
 	urgentFirst barrier // shut while missed urgent mail is being published
@@ -95,20 +78,10 @@ type Agenda struct {
 // New returns an agenda that holds no shard yet.
 func New(cfg Config, deps Deps) *Agenda {
 	a := &Agenda{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		store:     deps.Store,
-		broker:    deps.Broker,
-		follower:  deps.Follower,
-		providers: deps.Providers,
-		members:   deps.Members,
-		chunks:    deps.Chunks,
-		outbox:    deps.Outbox,
-		dispatch:  deps.Dispatch,
-		inbox:     deps.Inbox,
-		summaries: deps.Summaries,
-		ages:      deps.Ages,
-		shards:    make([]*shard, deps.Store.Shards()),
+		Deps:   deps,
+		cfg:    cfg,
+		log:    cfg.Logger,
+		shards: make([]*shard, deps.Store.Shards()),
 	}
 	for i := range a.shards {
 		a.shards[i] = &shard{n: i}
@@ -117,7 +90,7 @@ func New(cfg Config, deps Deps) *Agenda {
 }
 
 // probe carries out the newest commands to probe providers.
-func (a *Agenda) probe() { a.providers.Probe(a.follower.Rules().Probe) }
+func (a *Agenda) probe() { a.Providers.Probe(a.Follower.Rules().Probe) }
 
 // Lags returns how far the inbox and the agenda are behind in the shards of this worker.
 func (a *Agenda) Lags(now time.Time) (inbox, agenda time.Duration) {

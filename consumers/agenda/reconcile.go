@@ -19,17 +19,17 @@ import (
 // is unfinished. Its next due time is derived from the batch's own time, so that an entry
 // that is handled twice is written again once.
 func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
-	b, err := a.chunks.Batch(ctx, entry.ID.Batch())
+	b, err := a.Chunks.Batch(ctx, entry.ID.Batch())
 	if errors.Is(err, models.ErrNotFound) {
 		return a.reconcileIntake(ctx, entry)
 	}
 	var found dispatch.Result
 	switch {
 	case err != nil:
-		found, err = a.chunks.SkipCorrupt(entry.ID, err)
+		found, err = a.Chunks.SkipCorrupt(entry.ID, err)
 	case entry.Kind == models.LookAtChunk:
 		entry.Lane = b.Lane
-		found, err = a.dispatch.Reconcile(ctx, entry.ID)
+		found, err = a.Dispatch.Reconcile(ctx, entry.ID)
 	default:
 		entry.Lane = b.Lane
 		found, err = a.reconcileChunks(ctx, b, entry)
@@ -64,7 +64,7 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	}
 	entry.Round++
 	entry.Due, entry.Missed, entry.Unsent = due, found.PublishFailed, found.Unsent
-	return a.store.Schedule(ctx, entry)
+	return a.Store.Schedule(ctx, entry)
 }
 
 // wholeMilli rounds a time up to the precision of the agenda, so that an entry is never handled before its time.
@@ -99,11 +99,11 @@ func (a *Agenda) longQueues(lane models.Lane, now time.Time) bool {
 		lane = models.Bulk
 	}
 	long := func(q models.Queue) bool {
-		waited, known := a.ages.waits(q, now)
+		waited, known := a.Ages.waits(q, now)
 		return !known || waited >= a.cfg.Recheck
 	}
 	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) ||
-		slices.ContainsFunc(a.providers.All(), func(a *provider.Provider) bool {
+		slices.ContainsFunc(a.Providers.All(), func(a *provider.Provider) bool {
 			return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
 				long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
 		})
@@ -133,9 +133,9 @@ func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) 
 			next = models.EarlierOf(next, created.Add(age.Truncate(intakePoll)+intakePoll))
 		}
 		entry.Due = next
-		return a.store.Schedule(ctx, entry)
+		return a.Store.Schedule(ctx, entry)
 	}
-	gone, err := a.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
+	gone, err := a.Store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (a *Agenda) reconcileChunks(
 	b *models.Batch,
 	entry models.AgendaEntry,
 ) (dispatch.Result, error) {
-	if err := a.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+	if err := a.Follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return dispatch.Result{}, err // a command may release what has ended
 	}
-	rule := a.follower.Rules().Batch(b)
+	rule := a.Follower.Rules().Batch(b)
 	b = rule.Scheduled(b)
 	// A batch whose time has not come costs nothing after its first reconcile.
 	early := entry.Round > 0 && rule.Cancel == nil && len(rule.Releases) == 0
@@ -168,9 +168,9 @@ func (a *Agenda) reconcileChunks(
 	soon := time.Now().Add(a.cfg.Recheck)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
-	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
+	for s, err := range a.Store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
-			if _, err = a.chunks.SkipCorrupt(b.ID, err); err != nil {
+			if _, err = a.Chunks.SkipCorrupt(b.ID, err); err != nil {
 				return dispatch.Result{}, err
 			}
 			break // the chunks decide
@@ -193,7 +193,7 @@ func (a *Agenda) reconcileChunks(
 		clear(finished)
 	}
 	if finished[0] && a.recentCrash() {
-		a.summaries.Mark(b.User, b.ID) // the sums above it may be stale
+		a.Summaries.Mark(b.User, b.ID) // the sums above it may be stale
 	}
 	for n := 0; early && len(b.Own) > 0 && n < len(finished); n++ {
 		if at := b.ScheduleOf(n).DeliverAt; !finished[n] && at.After(time.Now()) {
@@ -219,7 +219,7 @@ func (a *Agenda) reconcileUnfinished(
 			continue
 		}
 		g.Go(func() error {
-			o, err := a.dispatch.Reconcile(ctx, b.ID.Chunk(n))
+			o, err := a.Dispatch.Reconcile(ctx, b.ID.Chunk(n))
 			mu.Lock()
 			all = all.Or(o)
 			mu.Unlock()
@@ -232,5 +232,5 @@ func (a *Agenda) reconcileUnfinished(
 // recentCrash reports whether any worker stopped so recently that sums of finished batches
 // may be stale, because no entry about them has been reconciled since.
 func (a *Agenda) recentCrash() bool {
-	return time.Since(a.members.GoneSince()) < (maxRecheckFactor+2)*a.cfg.Recheck+time.Minute
+	return time.Since(a.Members.GoneSince()) < (maxRecheckFactor+2)*a.cfg.Recheck+time.Minute
 }

@@ -66,12 +66,12 @@ func TestRecheckRounds(t *testing.T) {
 		if kind != models.BatchMessage {
 			q.Provider = "sg"
 		}
-		f.ages.own[q.Name()] = now.Add(-5 * time.Second)
+		f.Ages.own[q.Name()] = now.Add(-5 * time.Second)
 	}
 	require.False(t, f.longQueues(models.Bulk, now))
 	require.False(t, f.longQueues("", now), "an entry without a lane is bulk")
 	require.True(t, f.longQueues(models.Urgent, now))
 	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
-	f.ages.own[name] = now.Add(-2 * time.Minute)
+	f.Ages.own[name] = now.Add(-2 * time.Minute)
 	require.True(t, f.longQueues(models.Bulk, now))
 }

@@ -50,7 +50,7 @@ func (a *Agenda) runRecovered(ctx context.Context, lane int) {
 // requeueRecovered reconciles the unsent mail of a lane in all shards for which that was not done since the newest
 // recovery. It reports whether there were any.
 func (a *Agenda) requeueRecovered(ctx context.Context, lane int) (worked bool, err error) {
-	noticed, now := a.providers.RecoveryNoticed(), time.Now()
+	noticed, now := a.Providers.RecoveryNoticed(), time.Now()
 	if noticed.IsZero() || now.Sub(noticed) > (maxRecheckFactor+1)*a.cfg.Recheck+recoveredAgain {
 		return false, nil // everything was reconciled since
 	}

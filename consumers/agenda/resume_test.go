@@ -24,7 +24,7 @@ func TestResumedUser(t *testing.T) {
 	}
 	f.acquireShards(t.Context())
 	order := func(c models.Command) {
-		done, err := f.follower.Append(t.Context(), &c, nil)
+		done, err := f.Follower.Append(t.Context(), &c, nil)
 		require.NoError(t, err)
 		require.True(t, done)
 	}

@@ -50,7 +50,7 @@ func TestMovedBatchIsDueInTime(t *testing.T) {
 	for _, days := range []int{100, 300} {
 		old, at := now.Add(200*day), now.Add(time.Duration(days)*day+123*time.Millisecond)
 		id := f.putBatch(t, now, func(b *models.Batch) { b.DeliverAt, b.ExpiresAt = old, old.Add(time.Hour) })
-		done, err := f.follower.Append(t.Context(), &models.Command{
+		done, err := f.Follower.Append(t.Context(), &models.Command{
 			Kind:     models.RescheduleBatch,
 			Batch:    id,
 			Schedule: &models.Schedule{DeliverAt: at, ExpiresAt: at.Add(time.Hour)},
@@ -148,7 +148,7 @@ func TestStoppedRecipientsExpire(t *testing.T) {
 	})
 	b, err := f.store.Batch(t.Context(), id)
 	require.NoError(t, err)
-	done, err := f.follower.Append(t.Context(), &models.Command{Kind: models.StopBatch, Batch: id}, nil)
+	done, err := f.Follower.Append(t.Context(), &models.Command{Kind: models.StopBatch, Batch: id}, nil)
 	require.NoError(t, err)
 	require.True(t, done)
 	require.NoError(t, f.reconcile(t.Context(), models.AgendaEntry{

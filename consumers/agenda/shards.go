@@ -39,7 +39,7 @@ func (a *Agenda) acquireShards(ctx context.Context) {
 // releaseSurplus releases the shards beyond this worker's share, for workers that joined.
 // It keeps them while this worker republishes a backlog, which the others do not know.
 func (a *Agenda) releaseSurplus(ctx context.Context) {
-	if _, ok := a.outbox.Outage.UnannouncedSince(); ok {
+	if _, ok := a.Outbox.Outage.UnannouncedSince(); ok {
 		return
 	}
 	free := a.maxShards()
@@ -60,7 +60,7 @@ func (a *Agenda) releaseSurplus(ctx context.Context) {
 // maxShards returns this worker's share of the shards: all, while it does not know how
 // many workers there are.
 func (a *Agenda) maxShards() int {
-	part, ok := a.members.Share()
+	part, ok := a.Members.Share()
 	if !ok {
 		return len(a.shards)
 	}
@@ -87,15 +87,15 @@ func (a *Agenda) acquireShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	now := time.Now()
-	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
+	held, err := a.Store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	if err != nil || !held {
 		return err
 	}
-	mark, err := a.store.AgendaMark(ctx, s.n)
+	mark, err := a.Store.AgendaMark(ctx, s.n)
 	if err != nil {
 		return err
 	}
-	a.members.NoteGone(now)
+	a.Members.NoteGone(now)
 	mark = models.EarlierOf(mark, now) // set by a fast clock
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
@@ -123,7 +123,7 @@ func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 		return nil
 	}
 	now := time.Now()
-	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
+	held, err := a.Store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	switch {
 	case err != nil:
 		s.held.Store(now.Sub(s.renewed) < a.cfg.Lease) // it may still be renewed in time
@@ -138,7 +138,7 @@ func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 // saveMark stores how far this worker has read. The mark does not pass posts that are
 // not processed yet.
 func (a *Agenda) saveMark(ctx context.Context, s *shard) error {
-	return a.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
+	return a.Store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
 }
 
 // releaseShard releases a shard to other workers.
@@ -146,6 +146,6 @@ func (a *Agenda) releaseShard(ctx context.Context, s *shard) {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	if s.held.Swap(false) {
-		_, _ = a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, 0) // otherwise it expires
+		_, _ = a.Store.Lease(ctx, s.leaseName(), a.cfg.Worker, 0) // otherwise it expires
 	}
 }

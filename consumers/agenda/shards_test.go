@@ -55,10 +55,10 @@ func TestShardsAreKeptWhileRepublishing(t *testing.T) {
 	f.acquireShards(t.Context())
 	require.Equal(t, all, f.held())
 	f.cluster.size.Store(2)
-	f.outbox.Outage.MarkUnannounced(time.Now())
+	f.Outbox.Outage.MarkUnannounced(time.Now())
 	f.releaseSurplus(t.Context())
 	require.Equal(t, all, f.held())
-	f.outbox.Outage.CaughtUp(time.Now())
+	f.Outbox.Outage.CaughtUp(time.Now())
 	f.releaseSurplus(t.Context())
 	require.Equal(t, all/2, f.held())
 }

@@ -31,7 +31,7 @@ func (w *caller) loadFiles(ctx context.Context, c *Chunk, j *job) (done func(), 
 		a := &list[i]
 		if _, ok := read[a.SHA256]; !ok {
 			data := make([]byte, a.Size)
-			in := models.OpenAttachment(ctx, w.store, c.Batch.ID, a)
+			in := models.OpenAttachment(ctx, w.Store, c.Batch.ID, a)
 			_, err := io.ReadFull(in, data)
 			if err == nil {
 				_, err = io.Copy(io.Discard, in) // at its end it checks the hash

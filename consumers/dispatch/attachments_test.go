@@ -27,13 +27,13 @@ func (f *fixture) attached(t *testing.T) (*models.Batch, []byte) {
 }
 
 func (f *fixture) adapterOf(name string) *adapter {
-	return f.providers.Get(name).Adapter.(*adapter) //nolint:forcetypeassert // newFixture made it
+	return f.Providers.Get(name).Adapter.(*adapter) //nolint:forcetypeassert // newFixture made it
 }
 
 // takeMemory takes all memory of a provider. It waits for what is taken.
 func (f *fixture) takeMemory(t *testing.T, name string) {
 	t.Helper()
-	_, err := f.providers.Get(name).Memory.Take(t.Context(), 1<<40)
+	_, err := f.Providers.Get(name).Memory.Take(t.Context(), 1<<40)
 	require.NoError(t, err)
 }
 

@@ -17,16 +17,11 @@ import (
 
 // caller makes the calls of providers: it appends the attempt, calls, and stores the outcome.
 type caller struct {
-	cfg       Config
-	store     Store
-	chunks    *Chunks
-	commands  *commands
-	unwanted  *unwanted
-	router    *router
-	outbox    *Outbox
-	observer  Observer
-	summaries SummaryMarks
-	work      *Work
+	Deps
+	cfg      Config
+	commands *commands
+	unwanted *unwanted
+	router   *router
 }
 
 // attempt makes one provider call for a job: it appends to the ledger, checks the
@@ -45,7 +40,7 @@ func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 				Retry:     j.Step.Retry,
 				NotBefore: time.Now().Add(w.recheckAfter(c, j, wait)),
 			}
-			w.outbox.announce(ctx, c, m)
+			w.Outbox.announce(ctx, c, m)
 			return errRequeued
 		}
 	}
@@ -55,7 +50,7 @@ func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 		return err
 	}
 	defer free()
-	if err := w.chunks.LoadRecipients(ctx, c); err != nil {
+	if err := w.Chunks.LoadRecipients(ctx, c); err != nil {
 		return err
 	}
 	if ended, err := w.unwanted.end(ctx, c, j); ended || err != nil {
@@ -75,7 +70,7 @@ func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 	entry, began, err := w.appendAttempt(ctx, c, j)
 	if err != nil {
 		if conflict(err) {
-			return w.chunks.Reload(ctx, c)
+			return w.Chunks.Reload(ctx, c)
 		}
 		return err
 	}
@@ -83,7 +78,7 @@ func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 	done(parts, took)
 	if !uncalled(parts) {
 		j.Provider.RecordLatency(took)
-		w.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
+		w.Observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
 	return w.saveOutcome(c, &entry, time.Since(began), parts)
 }
@@ -216,7 +211,7 @@ func (w *caller) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.En
 	if !c.wasCalled() {
 		defer w.indexAddresses(c)() // before the first mail leaves
 	}
-	err := w.store.Append(within, c.ID, entry)
+	err := w.Store.Append(within, c.ID, entry)
 	switch {
 	case err == nil:
 		c.entries = append(c.entries, entry)
@@ -232,11 +227,11 @@ func (w *caller) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.En
 // records that, so that no evidence window is waited for.
 func (w *caller) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 	id, user, lane := c.ID, c.Batch.User, c.Lane
-	w.work.Go(func() {
-		ctx, cancel := context.WithTimeout(w.work.Context(), 10*time.Minute)
+	w.Work.Go(func() {
+		ctx, cancel := context.WithTimeout(w.Work.Context(), 10*time.Minute)
 		defer cancel()
 		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-			err := w.store.Append(ctx, id, entry)
+			err := w.Store.Append(ctx, id, entry)
 			if conflict(err) {
 				return
 			}
@@ -246,10 +241,10 @@ func (w *caller) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 					Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
 						Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}},
 				}
-				if err = w.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
-					w.summaries.Mark(user, id)
+				if err = w.Store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
+					w.Summaries.Mark(user, id)
 					// Other workers may have taken the entry for a running call.
-					w.outbox.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane})
+					w.Outbox.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane})
 					return
 				}
 			}
@@ -286,13 +281,13 @@ func (w *caller) call(c *Chunk, j *job, entry models.Entry, began time.Time) []m
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
-	if !a.Pass(w.work.Context(), j.load(), call.StartBy) {
+	if !a.Pass(w.Work.Context(), j.load(), call.StartBy) {
 		return []models.Part{
 			notCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
 		}
 	}
 	// The adapter's time-out begins when the request is ready: composing it says nothing about the provider.
-	ctx, cancel := context.WithDeadline(w.work.Context(), call.StartBy.Add(a.Timeout))
+	ctx, cancel := context.WithDeadline(w.Work.Context(), call.StartBy.Add(a.Timeout))
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
@@ -361,9 +356,9 @@ func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, 
 	}
 	f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &o}
 	c.facts = append(c.facts, f)
-	w.chunks.resolve(c)
+	w.Chunks.resolve(c)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		err := w.store.PutFacts(w.work.Context(), models.ChunkFact{Chunk: c.ID, Fact: f})
+		err := w.Store.PutFacts(w.Work.Context(), models.ChunkFact{Chunk: c.ID, Fact: f})
 		if err == nil {
 			return nil
 		}
@@ -371,7 +366,7 @@ func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, 
 			"chunk", c.ID.String(), "provider", entry.Provider, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
-		case <-w.work.Context().Done():
+		case <-w.Work.Context().Done():
 			return fmt.Errorf("%w: outcome of attempt %d not stored: %w", models.ErrUnavailable, o.Attempt, err)
 		}
 	}
@@ -384,9 +379,9 @@ func (w *caller) indexAddresses(c *Chunk) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(w.work.Context(), w.cfg.StartBy)
+		ctx, cancel := context.WithTimeout(w.Work.Context(), w.cfg.StartBy)
 		defer cancel()
-		if err := w.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
+		if err := w.Store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
 			w.cfg.Logger.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
 		}
 	}()

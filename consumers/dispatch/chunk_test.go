@@ -15,7 +15,7 @@ func TestMayHaveOtherProvider(t *testing.T) {
 	f := newFixture(t, models.Accepted, "sg", "mg")
 	b := f.batch(t, 1, models.Hold)
 	f.attempted(t, b, "sg")
-	c, err := f.chunks.Load(t.Context(), b.ID)
+	c, err := f.Chunks.Load(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.True(t, c.MayHave("sg", 1, 1))
 	require.True(t, c.MayHave("sg", 1, 0))

@@ -26,14 +26,8 @@ type Chunks struct {
 
 // NewChunks returns Chunks that have read nothing yet.
 func NewChunks(cfg Config, store Store, follower *control.Follower) *Chunks {
-	return &Chunks{
-		cfg:      cfg,
-		store:    store,
-		follower: follower,
-		batches:  NewMemo[models.ID, *models.Batch](512),
-		large:    NewMemo[models.ID, *models.Batch](8),
-		recent:   NewMemo[models.ID, acceptedChunk](recentBatches),
-	}
+	return &Chunks{cfg, store, follower, NewMemo[models.ID, *models.Batch](512), NewMemo[models.ID, *models.Batch](8),
+		NewMemo[models.ID, acceptedChunk](recentBatches)}
 }
 
 // LoadRecipients reads the recipients of a chunk unless it has them. They are most of
@@ -87,19 +81,23 @@ func (cs *Chunks) resolve(c *Chunk) {
 	}
 }
 
-// appendEntry appends an entry that leads to no call to the ledger and to c. If it is
-// unknown whether the append succeeded, the next reconcile finds out.
-func (cs *Chunks) appendEntry(ctx context.Context, c *Chunk, entry models.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, cs.cfg.StartBy)
+// appendEntry appends an entry that leads to no call to the ledger and to c, and reports whether it did. If another
+// worker took the number, it reads the chunk again instead. If it is unknown whether the append succeeded, the next
+// reconcile finds out.
+func (cs *Chunks) appendEntry(ctx context.Context, c *Chunk, entry models.Entry) (bool, error) {
+	within, cancel := context.WithTimeout(ctx, cs.cfg.StartBy)
 	defer cancel()
 	entry.Number = c.View.NextNumber()
 	entry.Token = models.NewToken()
-	if err := cs.store.Append(ctx, c.ID, entry); err != nil {
-		return err
+	switch err := cs.store.Append(within, c.ID, entry); {
+	case conflict(err):
+		return false, cs.Reload(ctx, c)
+	case err != nil:
+		return false, err
 	}
 	c.entries = append(c.entries, entry)
 	cs.resolve(c)
-	return nil
+	return true, nil
 }
 
 // Batch reads a batch through a cache. A batch does not change before its content is

@@ -19,7 +19,7 @@ func (d *Dispatcher) HandleBatch(ctx context.Context, m models.Message) models.D
 // HandleProvider handles <ns>.<uuid>: it sends a chunk through this provider. It may
 // wait for the provider's slots and rates, because it delays no other provider.
 func (d *Dispatcher) HandleProvider(ctx context.Context, m models.Message) models.Disposition {
-	a := d.providers.Get(m.Provider)
+	a := d.Providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
@@ -29,7 +29,7 @@ func (d *Dispatcher) HandleProvider(ctx context.Context, m models.Message) model
 // HandleLog handles log.<ns>.<uuid>: it sends to one recipient through this provider.
 // Recipients of the chunk that are due for the same provider join the call.
 func (d *Dispatcher) HandleLog(ctx context.Context, m models.Message) models.Disposition {
-	a := d.providers.Get(m.Provider)
+	a := d.Providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
@@ -70,7 +70,7 @@ func (d *Dispatcher) dispatch(
 			if own == nil {
 				next.Kind = models.BatchMessage
 			}
-			if !d.outbox.Publish(ctx, next) && disposition.IsDone() {
+			if !d.Outbox.Publish(ctx, next) && disposition.IsDone() {
 				return models.Later(time.Second)
 			}
 		}
@@ -87,12 +87,12 @@ func (d *Dispatcher) runRounds(
 	own *provider.Provider,
 	only models.Set,
 ) (disposition models.Disposition, more bool) {
-	c, err := d.chunks.start(ctx, m)
+	c, err := d.Chunks.start(ctx, m)
 	if err != nil {
 		return d.failed(err, "load", m), false
 	}
 	c.Lane = m.Lane
-	defer d.summaries.MarkChunk(c)
+	defer d.Summaries.MarkChunk(c)
 	span := tracing.Start(c.ID, "dispatch", time.Time{},
 		"queue", string(m.Kind),
 		"provider", m.Provider,

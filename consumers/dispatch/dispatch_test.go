@@ -18,7 +18,7 @@ func TestChunkIsReadBeforeDoubtfulDecision(t *testing.T) {
 		f := newFixture(t, models.Accepted, "sg", "mg")
 		b := f.batch(t, 1, onUnknown)
 		f.attempted(t, b, "sg")
-		c, err := f.chunks.Load(t.Context(), b.ID)
+		c, err := f.Chunks.Load(t.Context(), b.ID)
 		require.NoError(t, err)
 		ev := models.Event{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Delivered, At: time.Now()}
 		fact := models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())), Events: []models.Event{ev}}
@@ -47,7 +47,7 @@ func TestHandlerEndsItsRun(t *testing.T) {
 	require.Empty(t, f.inflight.runs)
 	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m))
 	require.Empty(t, f.inflight.runs)
-	c, err := f.chunks.Load(t.Context(), b.ID)
+	c, err := f.Chunks.Load(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, models.Success, c.View.Status(2).State)
 }

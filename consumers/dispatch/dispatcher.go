@@ -19,11 +19,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
-// Config configures a Dispatcher.
+// Config configures the rooms that handle chunks: this one, and those that read chunks by it.
 type Config struct {
 	Worker string // this process's name in ledger entries
 	settings.Times
+	settings.Limits
 	settings.Pace
+	Sole     bool // no other process uses the store
 	Priority *priority.Scheduler
 	Logger   *slog.Logger
 }
@@ -94,27 +96,22 @@ type Deps struct {
 
 // Dispatcher handles messages about chunks. Its methods may be called concurrently.
 type Dispatcher struct {
-	cfg       Config
-	providers *provider.Set
-	evidence  Evidence
-	summaries SummaryMarks
-	inflight  *inflight
-	chunks    *Chunks
-	outbox    *Outbox
-	commands  *commands
-	planner   *planner
-	router    *router
-	caller    *caller
+	Deps
+	cfg      Config
+	inflight *inflight
+	commands *commands
+	planner  *planner
+	router   *router
+	caller   *caller
 }
 
 // New returns a dispatcher.
 func New(cfg Config, deps Deps) *Dispatcher {
-	in, out := deps.Chunks, deps.Outbox
-	rules, route := &commands{deps.Follower, deps.Providers, deps.Store}, &router{in, out, deps.Providers, cfg.Recheck}
+	in, rules := deps.Chunks, &commands{deps.Follower, deps.Providers, deps.Store}
+	route := &router{in, deps.Outbox, deps.Providers, cfg.Recheck}
 	plan := &planner{cfg, deps.Follower, in, rules, deps.Policy, deps.Evidence, deps.Observer}
-	call := &caller{cfg, deps.Store, in, rules, &unwanted{in, deps.Suppressions, deps.Observer}, route, out,
-		deps.Observer, deps.Summaries, deps.Work}
-	return &Dispatcher{cfg, deps.Providers, deps.Evidence, deps.Summaries, newInflight(), in, out, rules, plan, route, call}
+	call := &caller{deps, cfg, rules, &unwanted{in, deps.Suppressions, deps.Observer}, route}
+	return &Dispatcher{deps, cfg, newInflight(), rules, plan, route, call}
 }
 
 // NewMemo returns a cache of the size most recently used values.

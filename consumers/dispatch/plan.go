@@ -100,22 +100,15 @@ func (p *planner) applyReleases(ctx context.Context, c *Chunk) error {
 			}
 			who = who.Minus(models.ErasedRecipients(c.Recipients))
 		}
-		err := p.chunks.appendEntry(
-			ctx,
-			c,
-			models.Entry{
-				Kind:       models.Release,
-				At:         time.Now().UTC(),
-				Recipients: who,
-				Command:    newest.Number,
-				MayDouble:  newest.Kind == models.ReleaseBatch && !who.Empty(),
-				Detail:     models.Clip(newest.Why),
-			},
-		)
-		if conflict(err) {
-			err = p.chunks.Reload(ctx, c) // then retry with the reloaded ledger
-		}
-		if err != nil {
+		// After a conflict this goes on with the ledger as it is then.
+		if _, err := p.chunks.appendEntry(ctx, c, models.Entry{
+			Kind:       models.Release,
+			At:         time.Now().UTC(),
+			Recipients: who,
+			Command:    newest.Number,
+			MayDouble:  newest.Kind == models.ReleaseBatch && !who.Empty(),
+			Detail:     models.Clip(newest.Why),
+		}); err != nil {
 			return err
 		}
 	}
@@ -141,12 +134,8 @@ func (p *planner) appendEndings(ctx context.Context, c *Chunk, steps []policy.St
 			entry.Kind, entry.Reason, entry.Command = models.Cancel, models.CancelledByRq, o.Number
 			entry.Detail = models.Clip(o.Why)
 		}
-		err := p.chunks.appendEntry(ctx, c, entry)
-		if conflict(err) {
-			return true, p.chunks.Reload(ctx, c)
-		}
-		if err != nil {
-			return changed, err
+		if appended, err := p.chunks.appendEntry(ctx, c, entry); !appended {
+			return changed || err == nil, err
 		}
 		changed = true
 		p.observer.Ended(&entry)

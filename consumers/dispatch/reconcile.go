@@ -46,14 +46,14 @@ func (o Result) RequeueAfter(check time.Time) time.Time {
 // endings that are due, publishes messages about mail to send, and marks the summary.
 func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error) {
 	for {
-		c, err := d.chunks.Load(ctx, id)
+		c, err := d.Chunks.Load(ctx, id)
 		if err != nil {
-			return d.chunks.SkipCorrupt(id, err)
+			return d.Chunks.SkipCorrupt(id, err)
 		}
 		now := time.Now()
 		steps, err := d.planner.plan(ctx, c, now)
 		if err != nil {
-			return d.chunks.SkipCorrupt(id, err)
+			return d.Chunks.SkipCorrupt(id, err)
 		}
 		changed, err := d.planner.appendEndings(ctx, c, steps)
 		if err != nil {
@@ -62,7 +62,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error
 		if changed {
 			continue // the next steps may have changed
 		}
-		d.summaries.MarkChunk(c)
+		d.Summaries.MarkChunk(c)
 		return d.announceSteps(ctx, c, steps, now), nil
 	}
 }
@@ -77,7 +77,7 @@ func (d *Dispatcher) announceSteps(ctx context.Context, c *Chunk, steps []policy
 		out = out.Or(Result{ScheduledAt: d.expiry(c, st, now), Unsent: st.Do == policy.Call && st.Repeats == 0})
 		switch st.Do {
 		case policy.Wait:
-			wait := Result{RequeueAt: st.Until, Announced: d.evidence.MayEndSoon(c, st, now)}
+			wait := Result{RequeueAt: st.Until, Announced: d.Evidence.MayEndSoon(c, st, now)}
 			if st.Scheduled() {
 				wait.RequeueAt, wait.ScheduledAt = time.Time{}, st.Until
 			}
@@ -98,7 +98,7 @@ func (d *Dispatcher) announceSteps(ctx context.Context, c *Chunk, steps []policy
 		case policy.Nothing:
 		}
 	}
-	d.outbox.announce(ctx, c, outgoing...)
+	d.Outbox.announce(ctx, c, outgoing...)
 	out.PublishFailed = c.publishFailed
 	return out
 }

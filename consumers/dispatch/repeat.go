@@ -36,9 +36,7 @@ func (u *unwanted) giveUpRepeat(ctx context.Context, c *Chunk, j *job) (given bo
 	default:
 		return false, nil
 	}
-	if err = u.chunks.appendEntry(ctx, c, entry); conflict(err) {
-		err = u.chunks.Reload(ctx, c)
-	}
+	_, err = u.chunks.appendEntry(ctx, c, entry)
 	return true, err
 }
 

@@ -131,7 +131,7 @@ func TestRepeatSettlesOutcome(t *testing.T) {
 				}
 				require.Len(t, k.copies, c.copies)
 				require.Empty(t, other.calls)
-				loaded, err := f.chunks.Load(t.Context(), b.ID)
+				loaded, err := f.Chunks.Load(t.Context(), b.ID)
 				require.NoError(t, err)
 				for r := 1; r <= 3; r++ {
 					s := loaded.View.Status(r)
@@ -228,9 +228,9 @@ func TestLateRepeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, _, _ := newKeyed(t)
-		c, err := f.chunks.Load(t.Context(), f.batchWith(t, 1, models.Hold, onlyA).ID)
+		c, err := f.Chunks.Load(t.Context(), f.batchWith(t, 1, models.Hold, onlyA).ID)
 		require.NoError(t, err)
-		j := &job{Provider: f.providers.Get("a"), Step: &policy.Step{Repeats: 1, Until: time.Now().Add(time.Minute)}}
+		j := &job{Provider: f.Providers.Get("a"), Step: &policy.Step{Repeats: 1, Until: time.Now().Add(time.Minute)}}
 		require.NoError(t, f.commands.mayCall(t.Context(), c, j, time.Second))
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, f.commands.mayCall(t.Context(), c, j, time.Second), errHeldBack)

@@ -33,11 +33,7 @@ func (u *unwanted) endSuppressed(ctx context.Context, c *Chunk, j *job) (ended b
 			entries[i].Reason = j.Step.Doubt
 			entries[i].Detail = models.Clip(models.Suppressed.Words() + ": " + entries[i].Detail)
 		}
-		err := u.chunks.appendEntry(ctx, c, entries[i])
-		if conflict(err) {
-			return true, u.chunks.Reload(ctx, c)
-		}
-		if err != nil {
+		if appended, err := u.chunks.appendEntry(ctx, c, entries[i]); !appended {
 			return true, err
 		}
 		u.observer.Ended(&entries[i])
@@ -88,11 +84,8 @@ func (u *unwanted) endErased(ctx context.Context, c *Chunk, j *job) (bool, error
 	if j.Step.Doubt != "" { // a provider may have the mail
 		entry.Reason, entry.Detail = j.Step.Doubt, models.Erased.Words()
 	}
-	err := u.chunks.appendEntry(ctx, c, entry)
-	if conflict(err) {
-		return true, u.chunks.Reload(ctx, c)
-	}
-	if err == nil {
+	appended, err := u.chunks.appendEntry(ctx, c, entry)
+	if appended {
 		u.observer.Ended(&entry)
 	}
 	return true, err

@@ -21,7 +21,7 @@ func (f *fixture) suppress(t *testing.T, list, address string, reason models.Sup
 // status returns what is known of a recipient.
 func (f *fixture) status(t *testing.T, b *models.Batch, r int) *models.Status {
 	t.Helper()
-	c, err := f.chunks.Load(t.Context(), b.ID)
+	c, err := f.Chunks.Load(t.Context(), b.ID)
 	require.NoError(t, err)
 	return c.View.Status(r)
 }
@@ -53,8 +53,8 @@ func TestSuppressedBeforeCall(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, models.Accepted, "sg")
 	b := f.batch(t, 2, models.Hold)
-	f.store = f.caller.store.(models.Store) //nolint:forcetypeassert // the fixture's
-	f.caller.store = &appendHook{Store: f.caller.store, after: func() {
+	f.store = f.caller.Store.(models.Store) //nolint:forcetypeassert // the fixture's
+	f.caller.Store = &appendHook{Store: f.caller.Store, after: func() {
 		f.suppress(t, b.User, "u1@x.test", models.Unsubscribe)
 	}}
 	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
@@ -83,9 +83,9 @@ func TestUnsubscribeURLPerRecipient(t *testing.T) {
 	f := newFixture(t, models.Accepted, "sg")
 	b := f.batch(t, 3, models.Hold)
 	b.Unsubscribe = models.NewUnsubscription("https://mail.example.com/unsubscribe/")
-	f.chunks.batches.Add(b.ID, b)
+	f.Chunks.batches.Add(b.ID, b)
 	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
-	sg, ok := f.providers.Get("sg").Adapter.(*adapter)
+	sg, ok := f.Providers.Get("sg").Adapter.(*adapter)
 	require.True(t, ok)
 	require.Len(t, sg.calls, 1)
 	links := map[string]bool{}

@@ -4,27 +4,15 @@ package events
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Config configures a Processor.
-type Config struct {
-	Worker string
-	settings.Times
-	settings.Limits
-	settings.Pace
-	Sole     bool // no other process uses the store
-	Priority *priority.Scheduler
-	Logger   *slog.Logger
-}
+// Config configures a Processor, a Sweeper or a SoftDecider.
+type Config = dispatch.Config
 
 // Store is the part of models.Store that a Processor needs.
 type Store interface {

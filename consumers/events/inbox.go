@@ -168,13 +168,13 @@ func (q *Processor) markSummaries(ctx context.Context, group *eventGroup) error 
 		}
 	}
 	if chunks == 0 {
-		return q.store.InboxDone(ctx, group.done...)
+		return q.Store.InboxDone(ctx, group.done...)
 	}
 	done := group.done // the countdown lives for seconds, and must not keep the group in memory
 	countdown := newCountdown(chunks, func() { q.finished.mark(done) })
 	for id, c := range group.byChunk {
 		if c.taken {
-			q.summaries.Mark(c.user, id, countdown)
+			q.Summaries.Mark(c.user, id, countdown)
 		}
 	}
 	return nil

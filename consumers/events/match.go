@@ -177,19 +177,31 @@ func hoursOf(ctx context.Context, store Store, user string, from, to time.Time) 
 	}
 }
 
-// hour searches the mail that was accepted in an hour.
-func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
-	candidates := map[models.ID][]*unnamedEvent{}
-	for index, err := range s.store.AddressIndexes(ctx, user, hour, models.ID{}) {
+// inHour returns the chunks that were accepted in an hour and may have some of the addresses whose fingerprints are in
+// byMark, and how many bytes of fingerprints it has read.
+func inHour[T any](
+	ctx context.Context, store Store, user string, hour time.Time, byMark map[uint32][]T,
+) (chunks map[models.ID][]T, read int, err error) {
+	chunks = map[models.ID][]T{}
+	for index, err := range store.AddressIndexes(ctx, user, hour, models.ID{}) {
 		if err != nil {
-			return err
+			return nil, read, err
 		}
-		s.bytes += len(index.Fingerprints)
-		for mark, events := range s.byMark {
+		read += len(index.Fingerprints)
+		for mark, some := range byMark {
 			if index.MayContain(mark) {
-				candidates[index.Chunk] = append(candidates[index.Chunk], events...)
+				chunks[index.Chunk] = append(chunks[index.Chunk], some...)
 			}
 		}
+	}
+	return chunks, read, nil
+}
+
+// hour searches the mail that was accepted in an hour.
+func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
+	candidates, read, err := inHour(ctx, s.store, user, hour, s.byMark)
+	if s.bytes += read; err != nil {
+		return err
 	}
 	for chunk, events := range candidates {
 		if s.chunks++; s.full() {

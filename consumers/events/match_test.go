@@ -214,7 +214,7 @@ func TestAmbiguousGuessDecidesNothing(t *testing.T) {
 	require.Empty(t, r.events(a))
 	require.Empty(t, r.events(b))
 	require.EqualValues(t, 1, r.Unmatched())
-	r.providers.Get("sg").Count(func(n *telemetry.Counters) { require.EqualValues(t, 1, n.Unmatched) })
+	r.Providers.Get("sg").Count(func(n *telemetry.Counters) { require.EqualValues(t, 1, n.Unmatched) })
 }
 
 // TestEventBeforeItsAnswerIsMatchedLater: an event may come in before the answer to its call

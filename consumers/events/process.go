@@ -52,7 +52,7 @@ func (q *Processor) storeGroup(ctx context.Context, group *eventGroup) error {
 		return err
 	}
 	if len(group.facts) > 0 {
-		if err := q.store.PutFacts(ctx, group.facts...); err != nil {
+		if err := q.Store.PutFacts(ctx, group.facts...); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (c *chunkEvents) of(post models.ID, n int) *[]addressed {
 
 // parse parses the posts of an entry into the group.
 func (q *Processor) parse(in *models.Inbox, group *eventGroup) {
-	a := q.providers.Get(in.Provider)
+	a := q.Providers.Get(in.Provider)
 	if a == nil {
 		q.log.Error("provider of a post is not configured; the post stays in the inbox", "provider", in.Provider)
 		return
@@ -175,7 +175,7 @@ func (q *Processor) parse(in *models.Inbox, group *eventGroup) {
 		}
 		for _, why := range parsed[i].Skipped {
 			q.counts.skipped.Add(1)
-			q.observer.EventRefused(in.Provider, "not_ours")
+			q.Observer.EventRefused(in.Provider, "not_ours")
 			q.log.Debug("part of a post skipped", "provider", in.Provider, "err", why)
 		}
 		group.add(in, parsed[i].Events)
@@ -231,16 +231,16 @@ func (q *Processor) reconcileAfter(ctx context.Context, group *eventGroup) error
 			continue
 		}
 		g.Go(func() error {
-			found, err := q.dispatch.Reconcile(ctx, id)
+			found, err := q.Dispatch.Reconcile(ctx, id)
 			if err != nil || found == (dispatch.Result{}) {
 				return err
 			}
-			b, err := q.chunks.Batch(ctx, id.Batch())
+			b, err := q.Chunks.Batch(ctx, id.Batch())
 			if err != nil {
 				return err
 			}
 			entry := models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane}
-			return q.requeuer.Requeue(ctx, entry, found)
+			return q.Requeuer.Requeue(ctx, entry, found)
 		})
 	}
 	return g.Wait()

@@ -29,15 +29,9 @@ const (
 type Processor struct {
 	Seen *SeenKinds // which kinds of event came in
 
-	cfg       Config
-	log       *slog.Logger
-	store     Store
-	providers *provider.Set
-	chunks    *dispatch.Chunks
-	dispatch  *dispatch.Dispatcher
-	requeuer  Requeuer
-	summaries Summaries
-	observer  Observer
+	Deps
+	cfg Config
+	log *slog.Logger
 
 	inbox      *inboxReader
 	matcher    *matcher
@@ -76,15 +70,9 @@ type Deps struct {
 func New(cfg Config, deps Deps) *Processor {
 	q := &Processor{
 		Seen:      &SeenKinds{log: cfg.Logger, store: deps.Store},
+		Deps:      deps,
 		cfg:       cfg,
 		log:       cfg.Logger,
-		store:     deps.Store,
-		providers: deps.Providers,
-		chunks:    deps.Chunks,
-		dispatch:  deps.Dispatch,
-		requeuer:  deps.Requeuer,
-		summaries: deps.Summaries,
-		observer:  deps.Observer,
 		finished:  &donePosts{log: cfg.Logger, store: deps.Store, work: deps.Work},
 		counts:    &counts{},
 		processed: dispatch.NewMemo[models.ID, struct{}](100_000),

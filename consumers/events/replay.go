@@ -43,7 +43,7 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 	if err != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
 		defer cancel()
-		err = errors.Join(err, q.summaries.Flush(last))
+		err = errors.Join(err, q.Summaries.Flush(last))
 	}
 	return r.out, err
 }
@@ -52,7 +52,7 @@ func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Repl
 	if err := r.matcher.unmatched.beginReplay(ctx); err != nil {
 		return err
 	}
-	for in, err := range r.store.Posts(ctx, from, to) {
+	for in, err := range r.Store.Posts(ctx, from, to) {
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Repl
 	if err := r.matcher.unmatched.endReplay(ctx, r.revision); err != nil {
 		return err
 	}
-	return r.summaries.Flush(ctx)
+	return r.Summaries.Flush(ctx)
 }
 
 // posts processes a group of posts.
@@ -95,8 +95,8 @@ func (r *replay) posts(ctx context.Context, progress func(Replayed)) error {
 	}
 	r.out.Posts += len(posts)
 	r.out.Events = r.counts.taken.Load() - r.before
-	if r.summaries.Pending() > 1000 {
-		if err := r.summaries.Flush(ctx); err != nil {
+	if r.Summaries.Pending() > 1000 {
+		if err := r.Summaries.Flush(ctx); err != nil {
 			return err
 		}
 	}

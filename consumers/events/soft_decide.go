@@ -248,16 +248,9 @@ func (d *SoftDecider) findDeliveries(
 func (d *SoftDecider) findInHour(
 	ctx context.Context, user string, hour time.Time, open map[uint32][]*suspect,
 ) error {
-	chunks := map[models.ID][]*suspect{}
-	for index, err := range d.store.AddressIndexes(ctx, user, hour, models.ID{}) {
-		if err != nil {
-			return err
-		}
-		for mark, some := range open {
-			if index.MayContain(mark) {
-				chunks[index.Chunk] = append(chunks[index.Chunk], some...)
-			}
-		}
+	chunks, _, err := inHour(ctx, d.store, user, hour, open)
+	if err != nil {
+		return err
 	}
 	for chunk, some := range chunks {
 		some = slices.DeleteFunc(some, func(s *suspect) bool { return !s.delivered.IsZero() })

@@ -39,8 +39,8 @@ func (r *softRig) restart(store interface {
 	suppression.Store
 }) {
 	lists := suppression.New(store, suppression.DefaultMemory)
-	r.soft = NewSoftDecider(r.cfg, store, r.chunks, lists)
-	r.suppressor = &suppressor{store, r.chunks, lists, r.cfg.SoftBounces}
+	r.soft = NewSoftDecider(r.cfg, store, r.Chunks, lists)
+	r.suppressor = &suppressor{store, r.Chunks, lists, r.cfg.SoftBounces}
 }
 
 // mail sends mail to an address and to another one, and returns the log of the address.

@@ -8,10 +8,7 @@ package evidence
 
 import (
 	"context"
-	"log/slog"
 	"time"
-
-	"github.com/safedelivr/safedelivr/models/settings"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -20,12 +17,7 @@ import (
 )
 
 // Config configures Lookups.
-type Config struct {
-	Worker string
-	settings.Times
-	settings.Pace
-	Logger *slog.Logger
-}
+type Config = dispatch.Config
 
 // Store is the part of models.Store that Lookups need.
 type Store interface {
@@ -47,15 +39,11 @@ type Deps struct {
 // New returns Lookups. They query providers while Run runs.
 func New(cfg Config, deps Deps) *Lookups {
 	return &Lookups{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		store:     deps.Store,
-		policy:    deps.Policy,
-		providers: deps.Providers,
-		chunks:    deps.Chunks,
-		outbox:    deps.Outbox,
-		filed:     dispatch.NewMemo[eventKey, bool](100_000),
-		open:      map[lookupKey]*lookup{},
-		refused:   map[string]time.Time{},
+		Deps:    deps,
+		cfg:     cfg,
+		log:     cfg.Logger,
+		filed:   dispatch.NewMemo[eventKey, bool](100_000),
+		open:    map[lookupKey]*lookup{},
+		refused: map[string]time.Time{},
 	}
 }

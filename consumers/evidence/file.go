@@ -26,12 +26,12 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 	var posts []models.Post
 	var keys []eventKey
 	for chunk, events := range byChunk {
-		c, err := l.chunks.Load(ctx, chunk)
+		c, err := l.Chunks.Load(ctx, chunk)
 		if errors.Is(err, models.ErrNotFound) {
 			continue // it belongs to another installation
 		}
 		if err != nil {
-			if _, err = l.chunks.SkipCorrupt(chunk, err); err != nil {
+			if _, err = l.Chunks.SkipCorrupt(chunk, err); err != nil {
 				return err
 			}
 			continue
@@ -47,7 +47,7 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 				continue
 			}
 			if attempt := c.View.Entry(ev.attempt); attempt.ByAddress(ev.recipient) {
-				if err := l.chunks.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
+				if err := l.Chunks.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
 					return err
 				}
 				ev.recipient = attempt.RecipientOf(ev.recipient, ev.address, c.Recipients)
@@ -68,7 +68,7 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 	for len(posts) > 0 {
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider}
 		in.Posts, posts = models.CutPosts(posts)
-		if err := l.store.PutInbox(ctx, in); err != nil {
+		if err := l.Store.PutInbox(ctx, in); err != nil {
 			return err
 		}
 		messages = append(messages, models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
@@ -76,6 +76,6 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 	for _, key := range keys {
 		l.filed.Add(key, false)
 	}
-	l.outbox.Publish(ctx, messages...)
+	l.Outbox.Publish(ctx, messages...)
 	return nil
 }

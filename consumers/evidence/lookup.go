@@ -8,10 +8,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 const (
@@ -42,14 +39,10 @@ var queryDelays = []time.Duration{
 //
 // Look-ups are kept in memory. The agenda requests them again until they are answered.
 type Lookups struct {
-	cfg       Config
-	log       *slog.Logger
-	store     Store
-	policy    *policy.Policy
-	providers *provider.Set
-	chunks    *dispatch.Chunks
-	outbox    *dispatch.Outbox
-	filed     *lru.Cache[eventKey, bool] // recently found events; true: the event is a fact
+	Deps
+	cfg   Config
+	log   *slog.Logger
+	filed *lru.Cache[eventKey, bool] // recently found events; true: the event is a fact
 
 	mu      sync.Mutex
 	open    map[lookupKey]*lookup
@@ -113,7 +106,7 @@ func (l *Lookups) eventLookup(provider string) models.EventLookup {
 
 // lookupAPI returns the look-ups of a provider; nil: it has none.
 func (l *Lookups) lookupAPI(provider string) models.EventLookup {
-	if a := l.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
+	if a := l.Providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
 		if api, ok := a.Adapter.(models.EventLookup); ok {
 			return api
 		}

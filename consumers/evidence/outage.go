@@ -23,16 +23,16 @@ const outageLease = "outages"
 // lookUpOutages looks up the events that providers reported during outages of the webhook
 // receiver, which are stored as transient values. One worker does so at a time.
 func (l *Lookups) lookUpOutages(ctx context.Context) error {
-	raw, err := l.store.Transients(ctx, telemetry.OutageRecord)
+	raw, err := l.Store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
 		return err
 	}
-	held, err := l.store.Lease(ctx, outageLease, l.cfg.Worker, outageLeaseTTL)
+	held, err := l.Store.Lease(ctx, outageLease, l.cfg.Worker, outageLeaseTTL)
 	if err != nil || !held {
 		return err
 	}
 	// Release the lease at once, so that it does not delay others if this worker is killed.
-	defer func() { _, _ = l.store.Lease(ctx, outageLease, l.cfg.Worker, 0) }()
+	defer func() { _, _ = l.Store.Lease(ctx, outageLease, l.cfg.Worker, 0) }()
 	due, err := l.dueOutages(ctx, raw)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (l *Lookups) recordQueried(ctx context.Context, o namedOutage, queried int,
 		if err != nil {
 			return err
 		}
-		return l.store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
+		return l.Store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
 	}
 	for _, provider := range failed {
 		own := o.Outage
@@ -99,7 +99,7 @@ func (l *Lookups) dueOutages(ctx context.Context, raw map[string][]byte) ([]name
 		}
 		switch {
 		case o.Asked >= len(queryDelays):
-			if err := l.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
+			if err := l.Store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
 				return nil, err
 			}
 		case o.Asked == 0 && !now.Before(o.To), !now.Before(o.To.Add(queryDelays[o.Asked])):
@@ -119,7 +119,7 @@ func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	total := 0
-	for _, a := range l.providers.All() {
+	for _, a := range l.Providers.All() {
 		api := l.eventLookup(a.Name)
 		if api == nil || provider != "" && a.Name != provider || to.Sub(from)+repeatMargin < api.Repeats() {
 			continue

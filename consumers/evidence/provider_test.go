@@ -26,7 +26,7 @@ func TestNothingWaitsForRefusedLookups(t *testing.T) {
 	store, p := memory.Open(t), &keyless{}
 	l := newLookups(t, store, p)
 	id, now := unknownBatch(t, store, 1), time.Now()
-	c, err := l.chunks.Load(t.Context(), id)
+	c, err := l.Chunks.Load(t.Context(), id)
 	require.NoError(t, err)
 	answered := func() bool {
 		return l.tryAnswered(c, &c.View.Tries(1)[0], now)
@@ -80,7 +80,7 @@ func TestQuerySaysWhenMailWasSent(t *testing.T) {
 	}}}
 	fact := models.Fact{Key: models.OutcomeKey(1), Outcome: &o}
 	require.NoError(t, store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
-	c, err := l.chunks.Load(t.Context(), id)
+	c, err := l.Chunks.Load(t.Context(), id)
 	require.NoError(t, err)
 	require.False(t, l.tryAnswered(c, &c.View.Tries(1)[0], time.Now()))
 	l.query(t.Context(), "mg", l.due("mg", time.Now()))
@@ -120,7 +120,7 @@ func TestPartialLogsAreReadByRecipient(t *testing.T) {
 	store, p := memory.Open(t), &crowded{}
 	l := newLookups(t, store, p)
 	id, now := unknownBatch(t, store, 2), time.Now()
-	c, err := l.chunks.Load(t.Context(), id)
+	c, err := l.Chunks.Load(t.Context(), id)
 	require.NoError(t, err)
 	require.False(t, l.tryAnswered(c, &c.View.Tries(1)[0], now))
 	l.query(t.Context(), "mg", l.due("mg", now))

@@ -24,7 +24,7 @@ const (
 // that one whose events API hangs does not delay the others.
 func (l *Lookups) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, a := range l.providers.All() {
+	for _, a := range l.Providers.All() {
 		if l.lookupAPI(a.Name) == nil {
 			continue
 		}
@@ -154,7 +154,7 @@ func (l *Lookups) search(
 	defer cancel()
 	timeout := time.AfterFunc(pageTimeout, cancel) // per page: there may be very many pages
 	defer timeout.Stop()
-	parse := l.providers.Get(provider).Adapter.Parse
+	parse := l.Providers.Get(provider).Adapter.Parse
 	unfiled := map[models.ID][]foundEvent{}
 	n := 0
 	file := func() error {
@@ -205,12 +205,12 @@ func (l *Lookups) searchEach(
 	found findings,
 ) error {
 	q.Chunks = map[models.ID]bool{chunk: true}
-	c, err := l.chunks.Load(ctx, chunk)
+	c, err := l.Chunks.Load(ctx, chunk)
 	if err == nil {
-		err = l.chunks.LoadRecipients(ctx, c)
+		err = l.Chunks.LoadRecipients(ctx, c)
 	}
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		_, err = l.chunks.SkipCorrupt(chunk, err)
+		_, err = l.Chunks.SkipCorrupt(chunk, err)
 		return err
 	}
 	if err != nil { // the addresses were removed

@@ -35,7 +35,7 @@ func (l *Lookups) tryAnswered(c *dispatch.Chunk, t *models.Try, now time.Time) b
 	}
 	entry := c.View.Entry(t.Attempt)
 	ended := c.View.CallEnded(t)
-	end := ended.Add(l.policy.EvidenceWindow(t.Provider))
+	end := ended.Add(l.Policy.EvidenceWindow(t.Provider))
 	lateEnough := models.EarlierOf(end, ended.Add(api.LookupLag()))
 	if t.Verdict == models.VerdictAccepted {
 		end = t.At.Add(l.cfg.FinalEvent)
@@ -65,7 +65,7 @@ func (l *Lookups) MayEndSoon(c *dispatch.Chunk, st *policy.Step, now time.Time) 
 		return true
 	}
 	ended := c.View.CallEnded(&s.Last)
-	if l.eventLookup(provider) == nil || !now.Before(ended.Add(l.policy.EvidenceWindow(provider))) {
+	if l.eventLookup(provider) == nil || !now.Before(ended.Add(l.Policy.EvidenceWindow(provider))) {
 		return false
 	}
 	l.request(provider, c.ID, s.Last.Attempt, entry.At.Add(-margin), ended, ended.Add(nearby))

@@ -57,25 +57,13 @@ type Deps struct {
 
 // Reader reads the lists of the providers.
 type Reader struct {
-	cfg          Config
-	log          *slog.Logger
-	store        Store
-	suppressions *suppression.Lists
-	providers    *provider.Set
-	seen         Observer
+	Deps
+	cfg Config
+	log *slog.Logger
 }
 
 // New returns a Reader. It reads while Run runs.
-func New(cfg Config, deps Deps) *Reader {
-	return &Reader{
-		cfg:          cfg,
-		log:          cfg.Logger,
-		store:        deps.Store,
-		suppressions: deps.Suppressions,
-		providers:    deps.Providers,
-		seen:         deps.Observer,
-	}
-}
+func New(cfg Config, deps Deps) *Reader { return &Reader{deps, cfg, cfg.Logger} }
 
 // Run reads the lists until ctx ends. One worker at a time does so.
 func (r *Reader) Run(ctx context.Context) {
@@ -89,7 +77,7 @@ func (r *Reader) Run(ctx context.Context) {
 // job returns the job that reads the lists.
 func (r *Reader) job() (*jobs.Runner, *jobs.Job) {
 	var due []*provider.Provider
-	return &jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}, &jobs.Job{
+	return &jobs.Runner{Store: r.Store, Worker: r.cfg.Worker, Log: r.log}, &jobs.Job{
 		Lease: lease, TTL: leaseTTL, Every: min(poll, r.cfg.Every),
 		Doing: "store what is on the suppression lists of the providers",
 		Due: func(ctx context.Context, now time.Time) (_ bool, err error) {
@@ -102,15 +90,15 @@ func (r *Reader) job() (*jobs.Runner, *jobs.Job) {
 
 // due returns the providers whose lists are due.
 func (r *Reader) due(ctx context.Context, now time.Time) (due []*provider.Provider, err error) {
-	for _, p := range r.providers.All() {
+	for _, p := range r.Providers.All() {
 		if _, ok := p.Adapter.(models.ProviderLists); !ok {
 			continue
 		}
-		st, _, err := drift.ReadState(ctx, r.store, p.Name)
+		st, _, err := drift.ReadState(ctx, r.Store, p.Name)
 		if err != nil {
 			return nil, err
 		}
-		r.seen.ListsRead(p.Name, st.Read)
+		r.Observer.ListsRead(p.Name, st.Read)
 		if now.Sub(st.Began) >= r.cfg.Every {
 			due = append(due, p)
 		}
@@ -143,7 +131,7 @@ type reading struct {
 func (r *Reader) read(ctx context.Context, p *provider.Provider, now time.Time) (err error) {
 	api, _ := p.Adapter.(models.ProviderLists)
 	g := &reading{Reader: r, provider: p.Name, api: api}
-	if g.state, g.version, err = drift.ReadState(ctx, r.store, p.Name); err != nil {
+	if g.state, g.version, err = drift.ReadState(ctx, r.Store, p.Name); err != nil {
 		return err
 	}
 	if now.Sub(g.state.Began) < r.cfg.Every {
@@ -164,7 +152,7 @@ func (r *Reader) read(ctx context.Context, p *provider.Provider, now time.Time) 
 	g.state.Began = now.UTC() // only now: a round that was cut short is due
 	if g.state.Error == "" {
 		g.state.Read = g.state.Began
-		r.seen.ListsRead(p.Name, g.state.Read)
+		r.Observer.ListsRead(p.Name, g.state.Read)
 	}
 	return g.save(ctx)
 }
@@ -172,7 +160,7 @@ func (r *Reader) read(ctx context.Context, p *provider.Provider, now time.Time) 
 // save stores the state. It returns ErrConflict if another worker did meanwhile.
 func (g *reading) save(ctx context.Context) error {
 	g.version++
-	return drift.PutState(ctx, g.store, g.provider, &g.state, g.version)
+	return drift.PutState(ctx, g.Store, g.provider, &g.state, g.version)
 }
 
 // list reads the pages of a list.
@@ -185,7 +173,7 @@ func (g *reading) list(ctx context.Context, name string, c *drift.Cover) error {
 		}
 	}
 	for n := range maxPages {
-		if held, err := g.store.Lease(ctx, lease, g.cfg.Worker, leaseTTL); err != nil {
+		if held, err := g.Store.Lease(ctx, lease, g.cfg.Worker, leaseTTL); err != nil {
 			return err
 		} else if !held {
 			return models.ErrConflict
@@ -241,7 +229,7 @@ func (g *reading) failed(ctx context.Context, name string, c *drift.Cover, err e
 		c.Pass = nil
 	}
 	g.state.Error = models.Clip(err.Error())
-	g.seen.ListsFailed(g.provider)
+	g.Observer.ListsFailed(g.provider)
 	g.log.Warn("cannot read a suppression list of a provider; will retry",
 		"provider", g.provider, "list", name, "err", err)
 	return g.save(ctx)
@@ -264,7 +252,7 @@ func (g *reading) dropUnseen(ctx context.Context, name string, begun time.Time) 
 	const limit = 500
 	left := 0
 	for after := ""; ; {
-		found, err := drift.Entries(ctx, g.store, after, limit)
+		found, err := drift.Entries(ctx, g.Store, after, limit)
 		if err != nil {
 			return err
 		}
@@ -278,7 +266,7 @@ func (g *reading) dropUnseen(ctx context.Context, name string, begun time.Time) 
 				left++
 			}
 		}
-		if err := drift.Remove(ctx, g.store, gone); err != nil {
+		if err := drift.Remove(ctx, g.Store, gone); err != nil {
 			return fmt.Errorf("remove old entries of %s: %w", g.provider, err)
 		}
 		if len(found) < limit {

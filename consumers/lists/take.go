@@ -40,7 +40,7 @@ func (g *reading) take(
 	for i := range entries {
 		hashes[i] = models.HashAddress(entries[i].Email)
 	}
-	there, err := g.store.SuppressionsOf(ctx, models.EveryonesList, hashes...)
+	there, err := g.Store.SuppressionsOf(ctx, models.EveryonesList, hashes...)
 	if err != nil {
 		return err
 	}
@@ -53,12 +53,12 @@ func (g *reading) take(
 		g.takeEntry(&t, list, &entries[i], known, again)
 	}
 	if len(t.add) > 0 {
-		if err := g.suppressions.AddBeside(ctx, models.EveryonesList, there, t.add...); err != nil {
+		if err := g.Suppressions.AddBeside(ctx, models.EveryonesList, there, t.add...); err != nil {
 			return err
 		}
 	}
 	if t.joined > 0 {
-		g.seen.ListsJoined(g.provider, t.joined)
+		g.Observer.ListsJoined(g.provider, t.joined)
 		g.log.Info("addresses on a provider's suppression list are suppressed here, too",
 			"provider", g.provider, "list", list, "addresses", t.joined)
 	}
@@ -105,7 +105,7 @@ func (g *reading) takeEntry(
 // show stores the entries that we do not suppress, and removes those of the page that we do.
 func (g *reading) show(ctx context.Context, pass *drift.Pass, t *taken) error {
 	slices.Sort(t.keys)
-	there, err := drift.EntriesOf(ctx, g.store, slices.Compact(t.keys))
+	there, err := drift.EntriesOf(ctx, g.Store, slices.Compact(t.keys))
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (g *reading) show(ctx context.Context, pass *drift.Pass, t *taken) error {
 			g.state.Shown--
 		}
 	}
-	if err := drift.Put(ctx, g.store, put); err != nil {
+	if err := drift.Put(ctx, g.Store, put); err != nil {
 		return err
 	}
-	return drift.Remove(ctx, g.store, drop)
+	return drift.Remove(ctx, g.Store, drop)
 }

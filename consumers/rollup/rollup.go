@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -83,14 +81,7 @@ const rollUpAtOnce = 16
 const maxRenewal = 10 * time.Second
 
 // Config configures a Rollup.
-type Config struct {
-	Worker string
-	settings.Times
-	settings.Limits
-	settings.Pace
-	Sole   bool // no other process uses the store
-	Logger *slog.Logger
-}
+type Config = dispatch.Config
 
 // Store is the part of models.Store that a Rollup needs.
 type Store interface {
