@@ -62,7 +62,7 @@ func (l *buckets) list(ctx context.Context, listed map[bucketOf]int64) error {
 		} else {
 			args = append(args, now.UnixMicro())
 		}
-		err := l.writer.runner.exec(ctx, plain, cql, args...)
+		err := l.writer.exec(ctx, plain, cql, args...)
 		if err == nil {
 			l.nonEmpty.Add(b)
 		}

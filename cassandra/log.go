@@ -34,7 +34,9 @@ type partLog struct {
 }
 
 // logOf returns the log of a partition.
-func (e *engine) logOf(t *shapes.Table, part []byte) partLog { return partLog{&e.runner, e.buckets, e.tables[t], part} }
+func (e *engine) logOf(t *shapes.Table, part []byte) partLog {
+	return partLog{&e.runner, e.buckets, e.tables[t], part}
+}
 
 // Append implements shapes.Engine. After a time-out it asks again with the same token. The entry that is there then
 // says who won.
@@ -51,7 +53,7 @@ func (e *engine) Append(
 }
 
 // appendShort compares holder and value, too, so that a refusal returns them.
-func (l *partLog) appendShort(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
+func (l partLog) appendShort(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
 	before := any(n.Number - 1)
 	if n.Number <= 1 {
 		before = nil
@@ -79,7 +81,7 @@ func winner(n *shapes.Entry, row map[string]any) shapes.Entry {
 	return there
 }
 
-func (l *partLog) appendLong(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
+func (l partLog) appendLong(ctx context.Context, n *shapes.Entry) (there shapes.Entry, err error) {
 	group := l.t.group(n.Number)
 	if later, err := l.later(ctx, n.Number); err != nil || later.Number > 0 {
 		return later, err
@@ -100,7 +102,7 @@ func (l *partLog) appendLong(ctx context.Context, n *shapes.Entry) (there shapes
 
 // later returns an entry of a long log that is there instead of one that was removed. Errors: models.ErrInvalid (the
 // number before was never taken).
-func (l *partLog) later(ctx context.Context, number int) (none shapes.Entry, err error) {
+func (l partLog) later(ctx context.Context, number int) (none shapes.Entry, err error) {
 	if before := number - 1; before > 0 {
 		found, err := query(ctx, l.runner, column[int], `SELECT number FROM `+l.t.Name+`
 			WHERE part = ? AND bucket = ? AND number = ?`, l.part, l.t.group(before), before)
@@ -121,7 +123,7 @@ func (l *partLog) later(ctx context.Context, number int) (none shapes.Entry, err
 }
 
 // entries returns entries of one partition of the keyspace.
-func (l *partLog) entries(ctx context.Context, group int64, after, limit int) ([]shapes.Entry, error) {
+func (l partLog) entries(ctx context.Context, group int64, after, limit int) ([]shapes.Entry, error) {
 	return query(ctx, l.runner, readEntry, `SELECT number, holder, value FROM `+l.t.Name+` WHERE `+l.t.where+`
 		AND number > ? LIMIT ?`, append(l.t.partOf(l.part, group), after, limit)...)
 }
@@ -145,7 +147,7 @@ func (e *engine) Read(ctx context.Context, t *shapes.Table, part []byte, after, 
 	return out, failed(err)
 }
 
-func (l *partLog) readLong(ctx context.Context, after, limit int) (out []shapes.Entry, err error) {
+func (l partLog) readLong(ctx context.Context, after, limit int) (out []shapes.Entry, err error) {
 	jumped := false
 	for len(out) < limit {
 		group := l.t.group(after + 1)
@@ -198,13 +200,12 @@ func (e *engine) ReadWith(
 
 // Last implements shapes.Engine.
 func (e *engine) Last(ctx context.Context, t *shapes.Table, part []byte) (shapes.Entry, error) {
-	l := e.logOf(t, part)
-	last, err := l.last(ctx)
+	last, err := e.logOf(t, part).last(ctx)
 	return last, failed(err)
 }
 
 // last returns the last entry. The newest group may have none yet.
-func (l *partLog) last(ctx context.Context) (last shapes.Entry, err error) {
+func (l partLog) last(ctx context.Context) (last shapes.Entry, err error) {
 	groups := []int64{0}
 	if l.t.Group > 0 {
 		if groups, err = l.buckets.listed(ctx, l.t, l.part, 0, math.MaxInt64, true, 2); err != nil {
@@ -236,7 +237,7 @@ func (e *engine) Trim(ctx context.Context, t *shapes.Table, part []byte, before 
 
 // trim removes entries of a long log, the oldest first, so that those which are left have no gap. It removes whole
 // groups, and leaves one tombstone in the last.
-func (l *partLog) trim(ctx context.Context, before int) error {
+func (l partLog) trim(ctx context.Context, before int) error {
 	groups, err := l.buckets.listed(ctx, l.t, l.part, 0, l.t.group(before), false, math.MaxInt32)
 	for i := 0; i < len(groups) && err == nil; i++ {
 		g := groups[i]

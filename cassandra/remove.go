@@ -96,8 +96,7 @@ func (e *engine) RemoveParts(ctx context.Context, t *shapes.Table, fence int64, 
 	return failed(each(ctx, len(parts), func(ctx context.Context, i int) error {
 		switch {
 		case tb.Group > 0:
-			l := e.logOf(t, parts[i])
-			return l.trim(ctx, math.MaxInt)
+			return e.logOf(t, parts[i]).trim(ctx, math.MaxInt)
 		case tb.bucket > 0:
 			return e.removeRange(ctx, tb, parts[i], shapes.Range{})
 		case tb.Decided && !tb.Vetoed:

@@ -86,7 +86,8 @@ func (v vetoes) judge(ctx context.Context, how effort, c *contested, verdict str
 	if verdict == verdictVetoed {
 		using, args = ttl(` USING`, c.veto.TTL)
 	}
-	applied, row, err := v.writer.runner.cas(ctx, how, `UPDATE `+v.t.Name+using+` SET verdict = ? WHERE `+v.t.exact()+` IF verdict = ?`,
+	cql := `UPDATE ` + v.t.Name + using + ` SET verdict = ? WHERE ` + v.t.exact() + ` IF verdict = ?`
+	applied, row, err := v.writer.cas(ctx, how, cql,
 		slices.Concat(args, []any{verdict}, v.t.place(&c.row), []any{nil})...)
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (v vetoes) make(ctx context.Context, w *shapes.Swap) (*shapes.Row, error) {
 // veto keeps a row away that does not exist yet.
 func (v vetoes) veto(ctx context.Context, w *shapes.Swap) (*shapes.Row, error) {
 	using, args := ttl(` AND`, w.TTL)
-	if err := v.writer.runner.exec(ctx, plain, `UPDATE `+v.t.Name+` USING TIMESTAMP 1`+using+` SET veto = ? WHERE `+v.t.exact(),
+	if err := v.writer.exec(ctx, plain, `UPDATE `+v.t.Name+` USING TIMESTAMP 1`+using+` SET veto = ? WHERE `+v.t.exact(),
 		slices.Concat(args, []any{v.t.pack(&w.Row)}, v.t.place(&w.Row))...); err != nil {
 		return nil, err
 	}

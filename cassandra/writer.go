@@ -19,7 +19,7 @@ type write struct {
 
 // writer makes plain writes and removals. What is no version has the time of the servers.
 type writer struct {
-	runner  *runner
+	*runner
 	clock   *clock       // of the servers
 	falling atomic.Int64 // the last falling timestamp
 }
@@ -48,14 +48,14 @@ func (t *table) write(r *shapes.Row, timestamp int64) write {
 // send makes writes with one request. They are independent, unless all are of one partition.
 func (w *writer) send(ctx context.Context, how effort, g []write) error {
 	if len(g) == 1 {
-		return w.runner.exec(ctx, how, g[0].cql, g[0].args...)
+		return w.exec(ctx, how, g[0].cql, g[0].args...)
 	}
-	return w.runner.try(ctx, how, func() error {
-		b := w.runner.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+	return w.try(ctx, how, func() error {
+		b := w.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 		for _, w := range g {
 			b.Query(w.cql, w.args...)
 		}
-		return w.runner.session.ExecuteBatch(b)
+		return w.session.ExecuteBatch(b)
 	})
 }
 
@@ -69,7 +69,7 @@ func (w *writer) remove(ctx context.Context, table, condition string, args ...an
 }
 
 func (w *writer) removeAt(ctx context.Context, stamp int64, table, condition string, args ...any) error {
-	return w.runner.exec(ctx, plain, `DELETE FROM `+table+` USING TIMESTAMP ? WHERE `+condition, append([]any{stamp}, args...)...)
+	return w.exec(ctx, plain, `DELETE FROM `+table+` USING TIMESTAMP ? WHERE `+condition, append([]any{stamp}, args...)...)
 }
 
 // removeRow removes a row of plain writes, whatever its version.

@@ -174,7 +174,8 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	})
 	e.soft = events.NewSoftDecider(room, e.store, e.chunks, e.suppressions)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, sweeper.EventsWaiting)
-	e.retention = retention.New(retention.Config{Worker: cfg.Worker, Times: cfg.Times, Logger: cfg.Logger}, e.store, e.follower)
+	e.retention = retention.New(retention.Config{Worker: cfg.Worker, Times: cfg.Times, Logger: cfg.Logger},
+		e.store, e.follower)
 	e.lists = lists.New(lists.Config{Worker: cfg.Worker, Every: cfg.ProviderLists, Logger: cfg.Logger}, lists.Deps{
 		Store:        e.store,
 		Suppressions: e.suppressions,

@@ -212,7 +212,8 @@ func (d *database) append(ctx context.Context, t *shapes.Table, part string, e s
 
 // read returns entries of a log, decoded.
 func read[T any](
-	ctx context.Context, d *database, t *shapes.Table, part []byte, after, limit int, decode func(*shapes.Entry) (T, error),
+	ctx context.Context, d *database, t *shapes.Table, part []byte, after, limit int,
+	decode func(*shapes.Entry) (T, error),
 ) (out []T, err error) {
 	entries, err := d.engine.Read(ctx, t, part, max(after, 0), limit)
 	return appendDecoded(out, entries, err, decode)

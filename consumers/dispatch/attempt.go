@@ -251,7 +251,8 @@ func (w *caller) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				w.cfg.Logger.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
+				w.cfg.Logger.Error("outcome of an append is still unknown; its evidence window decides",
+					"chunk", id.String(), "err", err)
 				return
 			}
 		}
@@ -291,7 +292,8 @@ func (w *caller) call(c *Chunk, j *job, entry models.Entry, began time.Time) []m
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
-	if err := errors.Join(w.commands.mayCall(ctx, c, j, control.MaxRuleAge), w.unwanted.stillNone(ctx, c, j, call)); err != nil {
+	err := errors.Join(w.commands.mayCall(ctx, c, j, control.MaxRuleAge), w.unwanted.stillNone(ctx, c, j, call))
+	if err != nil {
 		return []models.Part{notCalled(j.Who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter checks again once it is connected
@@ -382,7 +384,8 @@ func (w *caller) indexAddresses(c *Chunk) (wait func()) {
 		ctx, cancel := context.WithTimeout(w.Work.Context(), w.cfg.StartBy)
 		defer cancel()
 		if err := w.Store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
-			w.cfg.Logger.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
+			w.cfg.Logger.Warn("address index not stored; the chunk cannot be found by address",
+				"chunk", c.ID.String(), "err", err)
 		}
 	}()
 	return func() { <-done }

@@ -45,10 +45,7 @@ const maxRounds = 64
 // dispatch advances a chunk. If another handler of this process is doing so, dispatch
 // returns at once and that handler makes one more pass.
 func (d *Dispatcher) dispatch(
-	ctx context.Context,
-	m models.Message,
-	own *provider.Provider,
-	only models.Set,
+	ctx context.Context, m models.Message, own *provider.Provider, only models.Set,
 ) models.Disposition {
 	if m.Lane == models.Urgent {
 		d.cfg.Priority.NoteUrgent()
@@ -82,10 +79,7 @@ func (d *Dispatcher) dispatch(
 // names the chunk; the store says what there is to do. It reports whether there is
 // more to do here and now.
 func (d *Dispatcher) runRounds(
-	ctx context.Context,
-	m models.Message,
-	own *provider.Provider,
-	only models.Set,
+	ctx context.Context, m models.Message, own *provider.Provider, only models.Set,
 ) (disposition models.Disposition, more bool) {
 	c, err := d.Chunks.start(ctx, m)
 	if err != nil {
@@ -154,6 +148,7 @@ func (d *Dispatcher) failed(err error, doing string, m models.Message) models.Di
 	if errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrDamaged) {
 		return models.Park(doing + ": " + err.Error())
 	}
-	d.cfg.Logger.Warn("message not handled; will retry", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
+	d.cfg.Logger.Warn("message not handled; will retry",
+		"doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
 	return models.Later(2 * time.Second)
 }

@@ -139,7 +139,8 @@ func (p *planner) appendEndings(ctx context.Context, c *Chunk, steps []policy.St
 		}
 		changed = true
 		p.observer.Ended(&entry)
-		p.cfg.Logger.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Recipients.Len(), "reason", string(st.Reason))
+		p.cfg.Logger.Debug("recipients ended",
+			"chunk", c.ID.String(), "recipients", st.Recipients.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }

@@ -52,11 +52,7 @@ type router struct {
 // every other due step, for another provider's exclusive consumer or with a delay,
 // except those that this handler can do in a later round.
 func (r *router) selectCall(
-	ctx context.Context,
-	c *Chunk,
-	steps []policy.Step,
-	own *provider.Provider,
-	only models.Set,
+	ctx context.Context, c *Chunk, steps []policy.Step, own *provider.Provider, only models.Set,
 ) (chosen *job, err error) {
 	now := time.Now()
 	var outgoing messages
@@ -147,11 +143,7 @@ func tooManyUntil(s *policy.Step, a *provider.Provider, now time.Time) time.Time
 // choose returns a job for a step through a provider that can take it here and now;
 // nil: there is none. It reads recipients only if it finds a provider.
 func (r *router) choose(
-	ctx context.Context,
-	c *Chunk,
-	st *policy.Step,
-	now time.Time,
-	own *provider.Provider,
+	ctx context.Context, c *Chunk, st *policy.Step, now time.Time, own *provider.Provider,
 ) (*job, error) {
 	if own != nil {
 		if !r.mayUse(st, own, now) {
@@ -337,10 +329,9 @@ func (r *router) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallb
 
 // idleElsewhere reports whether another provider could take a job at once.
 func (r *router) idleElsewhere(c *Chunk, j *job) bool {
-	return slices.ContainsFunc(
-		r.due(j.Step, time.Now()),
-		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.load()) },
-	)
+	return slices.ContainsFunc(r.due(j.Step, time.Now()), func(a *provider.Provider) bool {
+		return a != j.Provider && a.Idle(c.Lane, j.load())
+	})
 }
 
 // jitter returns a random delay of up to a tenth of wait, at most 30 s. It spreads

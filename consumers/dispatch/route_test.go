@@ -120,8 +120,11 @@ func TestEarliestWayIsTaken(t *testing.T) {
 	now := time.Now()
 	requeued := func(b time.Duration) models.Message {
 		var out messages
-		f.router.requeue(&Chunk{ID: models.NewBatchID(now)}, &policy.Step{Do: policy.Call, Recipients: models.SetOf(1), Retry: 1,
-			Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Hour)}, {Provider: "b", NotBefore: now.Add(b)}},
+		f.router.requeue(&Chunk{ID: models.NewBatchID(now)}, &policy.Step{Do: policy.Call, Recipients: models.SetOf(1),
+			Retry: 1, Options: []policy.Option{
+				{Provider: "a", NotBefore: now.Add(time.Hour)},
+				{Provider: "b", NotBefore: now.Add(b)},
+			},
 		}, now, "", &out)
 		require.Len(t, out, 1)
 		return out[0]

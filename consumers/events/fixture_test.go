@@ -50,13 +50,14 @@ func newProviders(t *testing.T, adapter models.Adapter) *provider.Set {
 	return providers
 }
 
-// newProcessor returns a Processor for the provider sg that has no dispatcher. The content of batches is kept for an hour.
+// newProcessor returns a Processor for the provider sg that has no dispatcher.
 func newProcessor(t *testing.T, store interface {
 	Store
 	dispatch.Store
 }, adapter models.Adapter, summaries Summaries) *Processor {
 	t.Helper()
-	reads, work := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}, dispatch.NewWork()
+	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New()}
+	work := dispatch.NewWork()
 	t.Cleanup(work.Stop)
 	return New(testConfig(), Deps{
 		Store:     store,

@@ -42,8 +42,9 @@ type feedWorker struct {
 func (m *feedModel) start(n int) {
 	log := slog.New(slog.DiscardHandler)
 	s := &faulty{Store: m.store}
-	chunks := dispatch.NewChunks(dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log}, s, nil)
-	w := &feedWorker{Rollup: New(Config{Logger: log}, s, chunks, func(*Round) {}), store: s, marked: map[models.ID]string{}}
+	reads := dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log}
+	rollup := New(Config{Logger: log}, s, dispatch.NewChunks(reads, s, nil), func(*Round) {})
+	w := &feedWorker{Rollup: rollup, store: s, marked: map[models.ID]string{}}
 	if old := m.workers[n]; old != nil {
 		for id, user := range old.marked {
 			w.mark(user, id)
