@@ -179,7 +179,8 @@ func TestAttachmentMistakes(t *testing.T) {
 		one(`"disposition": "inline"`):                                       {"/attachments/0/content_id required"},
 		one(`"content_id": "a", "disposition": "attachment"`):                {"/attachments/0/disposition conflict"},
 		one(`"content_id": "<a>"`):                                           {"/attachments/0/content_id invalid_name"},
-		`[` + attachmentOf("a", "image/png", "x", []byte("1")) + `,` + attachmentOf("b", "image/png", "x", []byte("2")) + `]`: {
+		`[` + attachmentOf("a", "image/png", "x", []byte("1")) + `,` + attachmentOf("b", "image/png", "x", []byte("2")) +
+			`]`: {
 			"/attachments/1/content_id repeated"},
 		`[` + strings.Repeat(valid+",", intake.MaxAttachments+5) + valid + `]`: {"/attachments too_many"},
 	} {
@@ -267,7 +268,8 @@ func FuzzJSONAttachments(f *testing.F) {
 		`{"attachments":[{"content":"eA==","filename":"f"},{"filename":"g","content":"eHg="}],"content":"eA=="}`,
 		`{"to":[{"content":"x"}],"attachments":[{"x":{"content":"y"},"content":"e\u0041=="}]}`,
 		`{"\u0061ttachments":[{"c\u006fntent":"eA=="}]}`, `{"attachments":{"a":{"content":"eA=="}}}`,
-		`{"attachments":[[{"content":"eA=="}]]}`, `{"attachments":[{"content":"eA`, `{"a":"\\","attachments":[{"content":""}]}`,
+		`{"attachments":[[{"content":"eA=="}]]}`, `{"attachments":[{"content":"eA`,
+		`{"a":"\\","attachments":[{"content":""}]}`,
 		`]}{"attachments":[{"content":"eA=="}]}`, `{"attachments":[{"content":{"content":"eA=="}, "content":"eA=="}]}`,
 		`{"attachments":[{"content" "eA=="}]}`, `{"attachments":[{"content" : "eA==", "filename": "f"} {}]}`,
 		`{"attachments":[{"content"`, `{"attachments":[{"content": `, `{"attachments":[{"content"::"x"}]}`,
@@ -275,7 +277,8 @@ func FuzzJSONAttachments(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	open := decoders(f, service.Config{Limits: settings.Limits{Recipients: 10, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
+	open := decoders(f, service.Config{Limits: settings.Limits{Recipients: 10, Content: 1 << 20},
+		SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		read := func(in io.Reader) (*decoder, error) {
 			d := open()

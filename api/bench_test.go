@@ -16,7 +16,8 @@ import (
 
 // BenchmarkReading reads and checks batches of one, a thousand and a million recipients in each format.
 func BenchmarkReading(b *testing.B) {
-	open := decoders(b, service.Config{Limits: settings.Limits{Recipients: 2_000_000, Content: 1 << 20}, SpoolDir: b.TempDir()}, "sg")
+	open := decoders(b, service.Config{Limits: settings.Limits{Recipients: 2_000_000, Content: 1 << 20},
+		SpoolDir: b.TempDir()}, "sg")
 	const content = `"from": "Shop <shop@example.com>", "subject": "Hello {{first}}", "html": "<p>{{first}}</p>"`
 	for _, n := range []int{1, 1000, 1_000_000} {
 		for format, prepare := range map[string]func() (body string, read func(d *decoder, body io.Reader) error){
@@ -25,7 +26,8 @@ func BenchmarkReading(b *testing.B) {
 					(*decoder).readJSON
 			},
 			"texts": func() (string, func(d *decoder, body io.Reader) error) {
-				return `{"from": "shop@example.com", "subject": "Hello", "text": "t", "to": [` + each(n, `"r%d@example.com"`) + `]}`,
+				return `{"from": "shop@example.com", "subject": "Hello", "text": "t", "to": [` +
+						each(n, `"r%d@example.com"`) + `]}`,
 					(*decoder).readJSON
 			},
 			"form": func() (string, func(d *decoder, body io.Reader) error) {

@@ -30,7 +30,8 @@ func TestNestingIsBounded(t *testing.T) {
 // TestClientLeaves: reading ends soon after the client has left, although the body goes on.
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
-	svc := service.New(service.Deps{Config: service.Config{Limits: settings.Limits{Recipients: 1_000_000}, SpoolDir: t.TempDir()}})
+	svc := service.New(service.Deps{Config: service.Config{Limits: settings.Limits{Recipients: 1_000_000},
+		SpoolDir: t.TempDir()}})
 	t.Cleanup(svc.Close)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
@@ -60,7 +61,8 @@ func each(n int, format string) string {
 // the nearest field only for those, because that takes some 300 allocations.
 func TestUnlistedMistakesAreCheap(t *testing.T) {
 	const fields = 8_000
-	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 10, Content: 1 << 20}, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 10, Content: 1 << 20},
+		SpoolDir: t.TempDir()}, "sg")
 	body := "{" + each(fields, `"subjec%d":1`) + "}"
 	work := func() {
 		d := open()

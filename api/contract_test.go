@@ -169,7 +169,8 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("DELETE", "/v1/blocks/nothing", "", "", 404)
 	require.NoError(
 		c,
-		c.serve(Config{}).Operate.HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
+		c.serve(Config{}).Operate.HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true},
+			"restored from a backup"),
 	)
 	c.check("GET", "/v1/holds", "", "", 200)
 	for range 2 {
@@ -237,16 +238,19 @@ func (c *contract) checkWork(own string) {
 	c.check("POST", "/v1/check", js, `{}`, 409)
 	defer c.serve(Config{})
 	var work Config
-	work.Work.Check = func(_ context.Context, in client.NewCheck, say func(*client.Step[client.Check])) (client.Check, error) {
+	work.Work.Check = func(_ context.Context, in client.NewCheck,
+		say func(*client.Step[client.Check])) (client.Check, error) {
 		require.NotEmpty(c, in.User)
-		say(&client.Step[client.Check]{Found: &client.Difference{What: "chunk", Damaged: "it is", Text: "a chunk is damaged"}})
+		say(&client.Step[client.Check]{Found: &client.Difference{What: "chunk", Damaged: "it is",
+			Text: "a chunk is damaged"}})
 		say(&client.Step[client.Check]{Progress: &client.Check{Batches: 1}})
 		if in.Repair {
 			return client.Check{Batches: 2}, errors.New("the store has gone")
 		}
 		return client.Check{Batches: 3, Differences: 1}, nil
 	}
-	work.Work.Replay = func(_ context.Context, in client.NewReplay, _ func(*client.Step[client.Replayed])) (client.Replayed, error) {
+	work.Work.Replay = func(_ context.Context, in client.NewReplay,
+		_ func(*client.Step[client.Replayed])) (client.Replayed, error) {
 		require.False(c, in.Since.IsZero())
 		return client.Replayed{Posts: 7}, nil
 	}
@@ -385,7 +389,8 @@ func TestContract(t *testing.T) {
 		"/v1/updates",
 		"/v1/updates/counts",
 		"/v1/updates/counts?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&events=all&batch=" + b.ID.String(),
-		"/v1/updates?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&wait=1ms&state=failed&tag=welcome&batch=" + b.ID.String(),
+		"/v1/updates?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&wait=1ms&state=failed&tag=welcome&batch=" +
+			b.ID.String(),
 		"/v1/batches?state=sending&recipient_state=failed&rerouted=true&subject=hello&sender=shop&tag=news",
 	} {
 		c.check("GET", path, "", "", 200)

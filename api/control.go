@@ -8,8 +8,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// giveCommand decodes the body of a command into fields, gives the command, or makes a dry
-// run of it, and answers the request. dryRun is nil if the command has no dry run.
+// giveCommand decodes the body of a command into fields, gives the command or makes a dry run of it, and answers the
+// request. A nil dryRun means that the command has none.
 func giveCommand[T any](
 	s *Server,
 	c *gin.Context,

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzCost: whatever a body repeats, reading and checking it costs no more processor time than a bound for each byte,
-// in every way to send, in forms, files, previews and lists of suppressed addresses. The bounds are some four times
-// what the most expensive bytes cost under the race detector.
+// FuzzCost: reading and checking a body costs at most so much processor time for each byte, even if it repeats parts.
+// That holds in every way to send, and in forms, files, previews and lists of suppressed addresses. The bounds are some
+// four times what the most expensive bytes cost under the race detector.
 func FuzzCost(f *testing.F) {
 	const json, file = "application/json", "multipart/form-data; boundary=x"
 	calls := []struct {

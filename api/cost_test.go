@@ -37,7 +37,8 @@ func cost(f func()) time.Duration {
 // TestCostIsLinear: four times the request takes about four times as long to check, not
 // sixteen. It does not run in parallel, so that other tests do not disturb it.
 func TestCostIsLinear(t *testing.T) {
-	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20}, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20},
+		SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int
@@ -103,7 +104,8 @@ func requireLinear(t *testing.T, n int, prepare func(n int) (work func())) {
 
 // TestCostOfForms: as TestCostIsLinear, for forms.
 func TestCostOfForms(t *testing.T) {
-	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20}, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20},
+		SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int

@@ -106,7 +106,8 @@ func TestCreateOptions(t *testing.T) {
 	_, b, _ = f.accepted(f.post(batchOf(t, `{"reply_to": "", "tags": [], "headers": {}, "metadata": {}, "cc": []}`)))
 	require.Empty(t, b.Content.ReplyTo)
 
-	form := []string{"from", "a@b.de", "subject", "s", "text", "t", "headers", ` {"List-Id": "<a.b.de>"} `, "metadata", `{"run": 7}`}
+	form := []string{"from", "a@b.de", "subject", "s", "text", "t", "headers", ` {"List-Id": "<a.b.de>"} `, "metadata",
+		`{"run": 7}`}
 	_, b, _ = f.accepted(f.form("", "a.csv", "email\nc@d.de\n", form...))
 	require.Equal(t, []models.Header{{Name: "List-Id", Value: "<a.b.de>"}}, b.Content.Headers)
 	require.Equal(t, map[string]string{"run": "7"}, b.Metadata)

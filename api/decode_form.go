@@ -58,8 +58,7 @@ var errForm = errors.New("the form is not encoded correctly")
 // maxFieldName is the length in bytes of the longest encoded name of a field.
 const maxFieldName = 256
 
-// formName reads the name of a field. end is the byte after it: '=', '&', or 0 at the end
-// of the form.
+// formName reads the name of a field. end is the byte after it: '=', '&', or 0 at the end of the form.
 func formName(r *bufio.Reader) (name string, end byte, err error) {
 	var b strings.Builder
 	for {
@@ -145,8 +144,7 @@ func (d *decoder) multipart(r *http.Request) error {
 	for {
 		part, err := mr.NextPart()
 		if errors.Is(err, io.EOF) {
-			// The server notices only at the end of the body whether the client has gone
-			// away.
+			// The server notices only at the end of the body whether the client has gone away.
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return badForm(err)
 			}
@@ -292,9 +290,8 @@ func formError(err error) error {
 	return badForm(err)
 }
 
-// hashedPart returns a reader of a part. When the part was read, hash adds it to the hash of
-// the request. The raw body cannot be hashed: a client that repeats the request may choose
-// another boundary.
+// hashedPart returns a reader of a part. When the part was read, hash adds it to the hash of the request. The raw body
+// cannot be hashed: a client that repeats the request may choose another boundary.
 func (d *decoder) hashedPart(part *multipart.Part) (value io.Reader, hash func()) {
 	if d.hash == nil {
 		return part, func() {}
@@ -419,8 +416,8 @@ func splitList(value string, mailboxes bool, most int) []string {
 // maxFormRecipient is more bytes than any valid mailbox has.
 const maxFormRecipient = 4096
 
-// formRecipients adds the mailboxes of a comma-separated list. Commas inside quotes,
-// comments and angle brackets do not separate.
+// formRecipients adds the mailboxes of a comma-separated list. Commas inside quotes, comments and angle brackets do not
+// separate.
 func (d *decoder) formRecipients(value io.Reader) error {
 	r := bufio.NewReaderSize(value, 4<<10)
 	var b strings.Builder
@@ -451,7 +448,7 @@ func (d *decoder) formRecipients(value io.Reader) error {
 	}
 }
 
-// addText adds a recipient of whom there is only the address.
+// addText adds a recipient that has only an address.
 func (d *decoder) addText(email string) error {
 	d.recipient = intake.Recipient{Email: email}
 	return d.add(&d.recipient)

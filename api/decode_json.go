@@ -25,8 +25,8 @@ const (
 // maxDepth is how deep values may be nested: as deep as encoding/json reads them.
 const maxDepth = 10_000
 
-// jsonReader is a decoder with bounded memory. A json.Decoder buffers whole values, so
-// jsonReader limits how far it may read for the next value.
+// jsonReader is a decoder with bounded memory. A json.Decoder buffers whole values, so jsonReader limits how far it may
+// read for the next value.
 type jsonReader struct {
 	*json.Decoder
 	source    *source
@@ -62,8 +62,8 @@ func (j *jsonReader) allow(n int64, tooLarge func() *service.Error) {
 	j.max, j.tooLarge = j.InputOffset()+n, tooLarge
 }
 
-// readJSON decodes a request member by member. Memory does not grow with the number of
-// recipients, wherever in the request they are.
+// readJSON decodes a request member by member. Memory does not grow with the number of recipients, wherever in the
+// request they are.
 func (d *decoder) readJSON(body io.Reader) error {
 	return d.read(func() error { return d.json(body) })
 }
@@ -304,8 +304,7 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	return nil
 }
 
-// skipObject skips the object or list at a pointer that begins with t. If t is another value, there is
-// nothing to skip.
+// skipObject skips the object or list at a pointer that begins with t. If t is another value, there is nothing to skip.
 func skipObject(j *jsonReader, t json.Token, at string) error {
 	for depth := 0; ; {
 		switch t {
@@ -328,8 +327,8 @@ func skipObject(j *jsonReader, t json.Token, at string) error {
 	}
 }
 
-// jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata, headers}. It
-// reports every mistake in it. The recipient is valid until the next one is decoded.
+// jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata, headers}. It reports every
+// mistake in it. The recipient is valid until the next one is decoded.
 func (d *decoder) jsonRecipient(raw []byte) *intake.Recipient {
 	here, before := "/to/"+strconv.Itoa(d.Count()), d.Found()
 	d.recipient = intake.Recipient{}
@@ -364,8 +363,9 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 				jsonTime(d, here+"/"+name, name, value, &r.Times)
 			}
 		case name != "email":
-			d.Wrong(here+problem.Pointer(name), "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
-				"deliver_at, expires_at, time_zone and send_window.")
+			d.Wrong(here+problem.Pointer(name), "unknown_field",
+				"A recipient has only the fields email, name, vars, metadata, headers, "+
+					"deliver_at, expires_at, time_zone and send_window.")
 			return // such mistakes may be many
 		case value[0] != '"':
 			d.Wrong(here+"/email", "wrong_type", "email must be a string.")
@@ -407,10 +407,9 @@ func (d *decoder) recipientMember(here, name string, value []byte, r *intake.Rec
 	return true
 }
 
-// jsonValues decodes values: strings, and numbers and booleans as they are written in the
-// request. It keeps one more than a recipient may have variables. what names a value. For
-// variables, names collects those whose value is not a string; lists and objects are kept as
-// JSON then.
+// jsonValues decodes values: strings, and numbers and booleans as they are written in the request. It keeps one more
+// than a recipient may have variables. what names a value. For variables, names collects those whose value is not a
+// string; lists and objects are kept as JSON then.
 func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
@@ -437,9 +436,8 @@ func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) 
 	return vars
 }
 
-// jsonError returns the error for JSON that cannot be decoded, with the position of the
-// mistake. The decoder counts only the bytes of complete values, so jsonError decodes the
-// value with the mistake once more on its own.
+// jsonError returns the error for JSON that cannot be decoded, with the position of the mistake. The decoder counts
+// only the bytes of complete values, so jsonError decodes the value with the mistake once more on its own.
 func (j *jsonReader) jsonError(err error) error {
 	var tooLarge *http.MaxBytesError
 	var refused *service.Error

@@ -141,7 +141,7 @@ func headerNames(headers []byte) []byte {
 // noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
 var noOption = []string{"attachments", "allow_duplicates", "cc", "bcc"}
 
-// readRecord decodes a record. What it says of the message is checked when the message is to be sent.
+// readRecord decodes a record. The message itself is checked only if a version of it is sent.
 func readRecord(raw []byte) *changes.Record {
 	r := &changes.Record{Raw: raw, Action: changes.New}
 	wrong := func(pointer, code, detail string) {

@@ -158,7 +158,8 @@ func FuzzReadJSON(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20},
+		SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d := decoder()
 		defer d.Close()
@@ -232,7 +233,8 @@ func FuzzReadForm(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20},
+		SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d := decoder()
 		defer d.Close()
@@ -268,7 +270,8 @@ func FuzzFormRecipients(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()})
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20},
+		SpoolDir: f.TempDir()})
 	f.Fuzz(func(t *testing.T, list string) {
 		d := decoder()
 		defer d.Close()

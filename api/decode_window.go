@@ -14,7 +14,7 @@ type reporter interface {
 	Wrong(pointer, code, detail string, args ...any)
 }
 
-// noWindow is a send window that lets mail leave at any time, whatever the defaults of the user are.
+// noWindow is a send window that lets mail leave at any time, in place of the default of the user.
 const noWindow = "none"
 
 // jsonWindow decodes a send window at a pointer. It reports mistakes, and returns nil if it cannot be read.

@@ -167,7 +167,8 @@ func TestDryRunChecksLimits(t *testing.T) {
 			}
 		}
 	}
-	large := `{"from": "a@one.example", "to": ["b@two.example"], "subject": "s", "text": "` + strings.Repeat("x", 19_000) + `"}`
+	large := `{"from": "a@one.example", "to": ["b@two.example"], "subject": "s", "text": "` +
+		strings.Repeat("x", 19_000) + `"}`
 	same(http.MethodPost, "/v1/batches", batchTo(11), 413)
 	same(http.MethodPost, "/v1/batches", batchTo(10), 200)
 	same(http.MethodPost, "/v1/batches", large, 200)
@@ -181,14 +182,17 @@ func TestDryRunChecksLimits(t *testing.T) {
 	same(http.MethodPost, "/v1/batches", batchTo(4), 200)
 	put := func(ids ...string) (out string) {
 		for _, id := range ids {
-			out += `{"id": "` + id + `", "from": "a@one.example", "to": "b@two.example", "subject": "` + id + `", "text": "t"}` + "\n"
+			out += `{"id": "` + id + `", "from": "a@one.example", "to": "b@two.example", "subject": "` + id +
+				`", "text": "t"}` + "\n"
 		}
 		return out
 	}
 	tried := ask(http.MethodPut, "/v1/messages?dry_run=true", put("a", "b", "c"))
 	require.Equal(t, 1, strings.Count(string(tried.Body), "limit_reached"), "%s", tried.Body)
-	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict&dry_run=true", put("a", "b", "c")).Status)
-	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict", put("a", "b", "c")).Status)
+	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict&dry_run=true",
+		put("a", "b", "c")).Status)
+	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict",
+		put("a", "b", "c")).Status)
 	real := ask(http.MethodPut, "/v1/messages", put("a", "b", "c"))
 	require.Equal(t, 1, strings.Count(string(real.Body), "limit_reached"), "%s", real.Body)
 }

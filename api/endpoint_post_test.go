@@ -28,7 +28,8 @@ func (f *fixture) posted(id string, n int) models.ID {
 	state := endpoint.State{Generation: e.Generation}
 	for i := range n {
 		recipients[i] = i + 1
-		a := endpoint.Attempt{At: time.Unix(1_700_000_000, 0).UTC(), Post: "msg_" + string(rune('0'+i)), Updates: 1, Status: 200}
+		a := endpoint.Attempt{At: time.Unix(1_700_000_000, 0).UTC(), Post: "msg_" + string(rune('0'+i)), Updates: 1,
+			Status: 200}
 		if i%2 == 1 {
 			a.Status = 500
 		}
@@ -89,8 +90,8 @@ func TestReplayPost(t *testing.T) {
 	require.Len(t, e.Again, 1, "what was taken over is not asked for again")
 }
 
-// TestWhatWasPosted: the body and the header fields of a post are reported as long as its updates are kept, without
-// signatures and without values that may be secret; and which part of the newest posts failed.
+// TestWhatWasPosted: the body and the header fields of a post are reported as long as its updates are kept. Signatures
+// and values that may be secret are left out. The failed part of the newest posts is reported, too.
 func TestWhatWasPosted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -107,7 +108,8 @@ func TestWhatWasPosted(t *testing.T) {
 	require.NoError(t, endpoint.PutState(t.Context(), f.store, &e, &state, version))
 	require.Equal(t, "failing", f.get(path).object(t)["state"])
 	require.Equal(t, "it answered 500: the endpoint has an error", f.get(path).object(t)["why"])
-	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body), `"why":"it answered 500: the endpoint has an error"`))
+	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body),
+		`"why":"it answered 500: the endpoint has an error"`))
 	got := f.get(path + "/posts/msg_2").object(t)
 	require.Equal(t, map[string]any{
 		"Authorization": "(hidden)", "Content-Type": "application/json", "User-Agent": "Safedelivr",
@@ -123,6 +125,7 @@ func TestWhatWasPosted(t *testing.T) {
 	require.Equal(t, b.Log(3), body.Data.Log)
 	require.Equal(t, http.StatusNotFound, f.get(path+"/posts/msg_9").Status)
 	require.Equal(t, http.StatusNotFound, f.get(path+"/posts/msg_2", "Authorization", "Bearer "+f.foreign).Status)
-	f.do(http.MethodPut, path, "application/json", strings.NewReader(`{"url": "https://example.com/x", "events": ["log.opened"]}`))
+	f.do(http.MethodPut, path, "application/json", strings.NewReader(`{"url": "https://example.com/x", "events": `+
+		`["log.opened"]}`))
 	require.Equal(t, "updates_removed", f.get(path+"/posts/msg_2").problem(t).Code)
 }

@@ -28,7 +28,8 @@ import (
 func (c *contract) checkEndpoints() {
 	c.Helper()
 	const js = "application/json"
-	const hook = `{"url": "http://127.0.0.1:1/x", "events": ["log.failed"], "tags": ["a"], "rate": 5, "at_once": 2, "headers": {"X-A": "b"}}`
+	const hook = `{"url": "http://127.0.0.1:1/x", "events": ["log.failed"], "tags": ["a"], "rate": 5, "at_once": 2, ` +
+		`"headers": {"X-A": "b"}}`
 	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
 	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
 	c.check("POST", "/v1/endpoints", js, `{"url": "mail.example.com"}`, 422)
@@ -264,7 +265,8 @@ func TestMailEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rs, 2)
 	require.Equal(t, "boss@x.example", rs[1].Email)
-	require.Equal(t, map[string]string{"subject": "Safedelivr: failover started (sg)", "text": "503\n{{no_placeholder}}"}, rs[0].Vars)
+	require.Equal(t, map[string]string{"subject": "Safedelivr: failover started (sg)", "text": "503\n{{no_placeholder}}"},
+		rs[0].Vars)
 
 	tested := f.do(http.MethodPost, "/v1/endpoints/"+id+"/test?installation=true", "", nil).object(t)
 	require.EqualValues(t, 202, tested["http_status"])
@@ -272,7 +274,7 @@ func TestMailEndpoint(t *testing.T) {
 	require.Len(t, others, 1)
 	require.Empty(t, others[0].Providers, "it is about no provider")
 
-	e.Sender.User = "nobody"
+	e.Sender.User = "unknown"
 	_, err = f.server.svc.MailNotice(t.Context(), &e, "msg_2", body)
 	require.Error(t, err)
 }

@@ -69,7 +69,8 @@ func FuzzReadMultipart(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20},
+		SpoolDir: f.TempDir()}, "sg")
 	f.Add([]byte(part("columns", `{"A": "email", "B": ""}`) +
 		strings.Replace(part("to", "A,B\na@b.de,x"), `"to"`, `"to"; filename="a.csv"`, 1) + "--X--"))
 	const kind = "multipart/form-data; boundary=X"
@@ -97,12 +98,14 @@ func FuzzPermissive(f *testing.F) {
 	for _, to := range []string{
 		`["a@b.de"]`, `["a@b.de", "x", "a@b.de"]`, `[{"email": "a@b.de", "vars": {"n": 1}}, "c@d.de"]`,
 		`[{"email": "a@b.de", "vars": {"n": []}}, {"email": "a@b.de", "vars": {"n": "a\nb"}}]`, `7`, `[7, {"/": 1}]`,
-		`[{"email": "a@b.de", "time_zone": "Asia/Tokyo"}, {"email": "c@d.de", "deliver_at": "2001-01-01T00:00:00Z"}, "e@f.de"]`,
+		`[{"email": "a@b.de", "time_zone": "Asia/Tokyo"}, {"email": "c@d.de", "deliver_at": "2001-01-01T00:00:00Z"}, ` +
+			`"e@f.de"]`,
 		`[{"email": "a@b.de", "send_window": {"from": "09:00", "to": "1"}}, {"email": "a@b.de", "expires_at": "x"}]`,
 	} {
 		f.Add([]byte(to))
 	}
-	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20},
+		SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, to []byte) {
 		body := []byte(`{"from": "a@b.de", "subject": "{{n}}", "text": "t", "to": ` + string(to) + `}`)
 		strict, permissive := decoder(), decoder()
@@ -150,7 +153,8 @@ func FuzzPermissive(f *testing.F) {
 func FuzzReadRecord(f *testing.F) {
 	for _, s := range []string{
 		`{"id": "a", "action": "new", "from": "a@b.de", "to": "c@d.de", "subject": "s", "vars": {"a": 1.0}}`, `{"id": 7}`,
-		`{"id": "a", "id": "b"}`, `{"id": "a", "headers": {"X-A": "1"}, "headers": 1}`, `{"id": "\ud800"}`, `7`, `{"id": "", "cc": []}`,
+		`{"id": "a", "id": "b"}`, `{"id": "a", "headers": {"X-A": "1"}, "headers": 1}`, `{"id": "\ud800"}`, `7`,
+		`{"id": "", "cc": []}`,
 	} {
 		f.Add([]byte(s))
 	}

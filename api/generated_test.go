@@ -61,8 +61,9 @@ var usual = map[string][]string{
 	"url":        {"http://127.0.0.1:1/"}, "events": {"log.failed"}, "categories": {"receipt"},
 	"time_zone": {"Europe/Vienna", "UTC"}, "from_time": {"09:00"}, "weekdays": {"monday", "sunday"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
-	"tags": {"welcome", "v2"}, "template": {"none"}, "name": {"welcome", "Ann"}, "language": {"de"}, "category": {"receipt"},
-	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""}, "post": {"msg_0"}, "wait": {"0s", "1ms"},
+	"tags": {"welcome", "v2"}, "template": {"none"}, "name": {"welcome", "Ann"}, "language": {"de"},
+	"category": {"receipt"},
+	"domain":   {"two.example"}, "user": {"bob"}, "cursor": {""}, "post": {"msg_0"}, "wait": {"0s", "1ms"},
 }
 
 // text returns a string that the schema of a field describes, most of the time.
@@ -293,11 +294,13 @@ func TestGeneratedRequests(t *testing.T) {
 	work.Work.Check = func(context.Context, client.NewCheck, func(*client.Step[client.Check])) (client.Check, error) {
 		return client.Check{}, nil
 	}
-	work.Work.Replay = func(context.Context, client.NewReplay, func(*client.Step[client.Replayed])) (client.Replayed, error) {
+	work.Work.Replay = func(context.Context, client.NewReplay,
+		func(*client.Step[client.Replayed])) (client.Replayed, error) {
 		return client.Replayed{}, nil
 	}
 	f.serve(work)
-	each, ofBatches := testkit.Mails(4, 40), testkit.Mails(40, 250) // requests to an operation; to that with the most fields
+	// requests to an operation; to that with the most fields
+	each, ofBatches := testkit.Mails(4, 40), testkit.Mails(40, 250)
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Map()[path].Operations() {
 			b := f.four()
@@ -367,7 +370,7 @@ func (f *fixture) try(g *generator, router routers.Router, method, path string, 
 			IncludeResponseStatus: true,
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
-	// What is in files, and what is left out, is not described.
+	// The description does not cover the content of files, nor omitted fields.
 	files := strings.HasPrefix(kind, "multipart/")
 	if r.Status < 300 && body != "" && !files && !someRejected.Match(r.Body) {
 		require.NoError(f, openapi3filter.ValidateRequest(f.Context(), in), "accepted, but not described: %s", said)

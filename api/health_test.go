@@ -86,7 +86,9 @@ func TestReadiness(t *testing.T) {
 			string(r.Body),
 		)
 
-		f = newFixture(t, inBubble, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return unreachableBroker{b} } })
+		f = newFixture(t, inBubble, func(s *setup) {
+			s.broker = func(b models.Broker) models.Broker { return unreachableBroker{b} }
+		})
 		got := read[ready](f, "/readyz")
 		require.Equal(t, []string{"broker"}, got.Missing, "named, although batches are accepted")
 		f.accepted(f.post(batchOf(t, `{}`)))

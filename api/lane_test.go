@@ -60,8 +60,8 @@ func (f *fixture) urgentBefore(id models.ID) (recipients int) {
 	return recipients
 }
 
-// TestUrgentMailIsLimited: of a user's mail so much is urgent as the limit allows, whatever the process and whatever
-// the request asks for. The rest is accepted as bulk. Another user's urgent mail waits for no more than that.
+// TestUrgentMailIsLimited: all processes together accept only as much urgent mail of a user as the limit allows. They
+// accept the rest as bulk, also if the request asks for urgent. Another user's urgent mail waits for no more than that.
 func TestUrgentMailIsLimited(t *testing.T) {
 	t.Parallel()
 	f := urgentLimit(t, 10)

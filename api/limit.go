@@ -44,8 +44,8 @@ type count struct{ end func() }
 
 const countKey = "count"
 
-// idle ends the count of a request, which will only wait: it takes none of the requests that
-// its caller may make at once. resume waits until it may be counted again.
+// idle ends the count of a request that will only wait. Then the request takes none of those that its caller may make
+// at once. resume waits until it may be counted again.
 func (s *Server) idle(c *gin.Context) (resume func(ctx context.Context) error) {
 	counted, ok := c.MustGet(countKey).(*count)
 	if !ok {

@@ -46,8 +46,8 @@ func limitsOf(t *testing.T, r *reply) (v client.Limits, by map[models.Limit]clie
 	return v, by
 }
 
-// TestQuotas: a user gets as many recipients and batches as the quotas allow, whatever the
-// user's keys; other users are not affected, and a repeat is not counted.
+// TestQuotas: a user gets as many recipients and batches as the quotas allow, with all keys together. Other users are
+// not affected. A repeat is not counted.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
 	testkit.WithinHour()
@@ -105,7 +105,8 @@ func TestQuotas(t *testing.T) {
 	require.NotEqual(t, f.user, found.Notices[1].User)
 }
 
-// TestStoredBatches: a user has at most so many stored batches, whatever the process; what is refused says what to do.
+// TestStoredBatches: a user has at most so many stored batches, through all processes together. The error of a refused
+// one says what to do.
 func TestStoredBatches(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.StoredBatches: 3} })
@@ -148,7 +149,8 @@ func TestStoredBytes(t *testing.T) {
 		require.Contains(t, r.problem(t).Detail, "stored_bytes", name)
 	}
 	put := f.do(http.MethodPut, "/v1/messages", "application/x-ndjson", strings.NewReader(
-		`{"id": "a", "from": "a@one.example", "to": "b@two.example", "subject": "s", "text": "`+strings.Repeat("x", 60_000)+`"}`))
+		`{"id": "a", "from": "a@one.example", "to": "b@two.example", "subject": "s", "text": "`+strings.Repeat("x", 60_000)+
+			`"}`))
 	require.Contains(t, string(put.Body), "limit_reached")
 	f.accepted(f.post(batch(20_000)))
 	_, used := limitsOf(t, f.get("/v1/usage"))

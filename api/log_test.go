@@ -187,8 +187,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestImpliedAndGuessed: the log and the timeline of a recipient who opened the mail say that no delivery was reported,
-// and those of one whose bounce named only the address that it is a guess.
+// TestImpliedAndGuessed: the log and the timeline of a recipient who opened the mail say that no delivery was reported.
+// If a bounce named only the address, they say that it is a guess.
 func TestImpliedAndGuessed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

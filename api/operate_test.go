@@ -160,7 +160,8 @@ func TestHolds(t *testing.T) {
 	type holds struct{ Holds []client.RestoreHold }
 	require.Contains(t, string(f.get("/v1/holds").Body), `"holds":[]`)
 	b := f.four()
-	require.NoError(t, f.serve(Config{}).Operate.HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
+	require.NoError(t, f.serve(Config{}).Operate.HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true},
+		"restored"))
 	list := read[holds](f, "/v1/holds").Holds
 	require.Len(t, list, 1)
 	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})

@@ -43,7 +43,8 @@ func (s *Server) register(v1 *gin.RouterGroup, o *operation.Operation) {
 // declared are the handlers of operations that the table only declares, by their names.
 func (s *Server) declared() map[string]gin.HandlerFunc {
 	return map[string]gin.HandlerFunc{
-		"preview": s.preview, "listRejected": s.listRejected, "exportRejected": s.exportRejected, "listUpdates": s.listUpdates,
+		"preview": s.preview, "listRejected": s.listRejected, "exportRejected": s.exportRejected,
+		"listUpdates":  s.listUpdates,
 		"countUpdates": s.countUpdates, "listNotices": s.listNotices, "runCheck": s.runCheck, "runReplay": s.runReplay,
 	}
 }

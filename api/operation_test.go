@@ -88,5 +88,6 @@ func (f *fixture) checkBodies(o *operation.Operation, path string) {
 		r := f.do(o.Method(), path, "application/json", strings.NewReader(body))
 		require.Equal(f, status, r.Status, "%s %s: %s", o.Name, body, r.Body)
 	}
-	require.Equal(f, http.StatusUnsupportedMediaType, f.do(o.Method(), path, "text/csv", strings.NewReader("{}")).Status, o.Name)
+	require.Equal(f, http.StatusUnsupportedMediaType, f.do(o.Method(), path, "text/csv", strings.NewReader("{}")).Status,
+		o.Name)
 }

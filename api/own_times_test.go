@@ -127,7 +127,8 @@ func TestOwnTimesStay(t *testing.T) {
 	require.Equal(t, at, v.DeliverAt)
 	require.Equal(t, &client.OwnTimes{Recipients: 4, First: b.Own[1].DeliverAt, Last: at}, v.OwnTimes)
 
-	all, _, _ := f.accepted(f.post(batchOf(t, `{"to": [{"email": "a@b.de", "deliver_at": "`+at.Format(time.RFC3339)+`"}]}`)))
+	all, _, _ := f.accepted(f.post(batchOf(t, `{"to": [{"email": "a@b.de", "deliver_at": "`+at.Format(time.RFC3339)+
+		`"}]}`)))
 	for _, query := range []string{"", "?dry_run=true"} {
 		r := f.reschedule(all.ID, query, body)
 		require.Equal(t, http.StatusConflict, r.Status, string(r.Body))
@@ -142,7 +143,8 @@ func TestOwnTimesStay(t *testing.T) {
 func (f *fixture) begunForOne(at time.Time) models.ID {
 	f.Helper()
 	a, _, _ := f.accepted(f.post(batchOf(f, fmt.Sprintf(`{"deliver_at": %q, "to": ["a@b.de",
-		{"email": "c@d.de", "deliver_at": %q}]}`, at.AddDate(0, 0, 1).Format(time.RFC3339), time.Now().Format(time.RFC3339)))))
+		{"email": "c@d.de", "deliver_at": %q}]}`, at.AddDate(0, 0, 1).Format(time.RFC3339),
+		time.Now().Format(time.RFC3339)))))
 	return a.ID
 }
 

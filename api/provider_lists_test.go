@@ -60,8 +60,8 @@ func (c *contract) checkProviderLists(own string) {
 	c.check("DELETE", path+"/x", "", "", 404)
 }
 
-// TestProviderSuppressions: what a provider suppresses and we do not is listed in pages until it is cleared
-// there, with who removed it here; what is suppressed here meanwhile is not listed.
+// TestProviderSuppressions: addresses that a provider suppresses and we do not are listed in pages until they are
+// cleared there, with the user who removed them here. Addresses that are suppressed here meanwhile are not listed.
 func TestProviderSuppressions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()

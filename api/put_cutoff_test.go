@@ -129,8 +129,8 @@ func (f *fixture) consistent(subjects ...string) {
 	require.Equal(f, "One cancelled", now)
 }
 
-// TestPutCutOff: a request that is cut off before or after any of its writes is finished by a repeat, whatever parts of
-// it are repeated first. A further repeat changes nothing.
+// TestPutCutOff: a repeat finishes a request that was cut off before or after any of its writes. Any parts of the
+// request may be repeated first. A further repeat changes nothing.
 func TestPutCutOff(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"", "?mode=strict"} {

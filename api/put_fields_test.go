@@ -33,8 +33,8 @@ func TestPutIDs(t *testing.T) {
 	}
 }
 
-// TestPutIDOfTwoUsers: the same id of two users is two messages, of which neither user sees, changes or cancels that of
-// the other.
+// TestPutIDOfTwoUsers: the same id of two users is two messages. Neither user sees, changes or cancels that of the
+// other.
 func TestPutIDOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -74,15 +74,18 @@ func TestPutFields(t *testing.T) {
 		has  func(m *message) any
 		want any
 	}{
-		"deliver_at": {`, "deliver_at": "` + day.Format(time.RFC3339) + `"`, func(m *message) any { return m.b.DeliverAt }, day},
+		"deliver_at": {`, "deliver_at": "` + day.Format(time.RFC3339) + `"`,
+			func(m *message) any { return m.b.DeliverAt }, day},
 		"time_zone": {
 			`, "deliver_at": "` + local + `", "time_zone": "Europe/Vienna"`,
 			func(m *message) any { return m.b.DeliverAt }, nine.UTC(),
 		},
-		"expires_at": {`, "expires_at": "` + day.Format(time.RFC3339) + `"`, func(m *message) any { return m.b.ExpiresAt }, day},
+		"expires_at": {`, "expires_at": "` + day.Format(time.RFC3339) + `"`,
+			func(m *message) any { return m.b.ExpiresAt }, day},
 		"send_window": {
 			`, "send_window": {"from": "00:00", "to": "24:00", "weekdays": ["monday", "tuesday"], "time_zone": "UTC"}`,
-			func(m *message) any { return m.b.Window.Days }, []models.Weekday{models.Weekday(time.Monday), models.Weekday(time.Tuesday)},
+			func(m *message) any { return m.b.Window.Days },
+			[]models.Weekday{models.Weekday(time.Monday), models.Weekday(time.Tuesday)},
 		},
 		"lane":      {`, "lane": "urgent"`, func(m *message) any { return m.b.Lane }, models.Urgent},
 		"tags":      {`, "tags": ["a", "b"]`, func(m *message) any { return m.b.Content.Tags }, []string{"a", "b"}},

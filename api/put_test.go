@@ -247,8 +247,8 @@ func TestPutBadRecords(t *testing.T) {
 		"good /  accepted", "to /to invalid_address rejected", "subject /subject invalid_header rejected",
 		"action /action invalid_action rejected", "good /id repeated rejected", "expired /expires_at expired rejected",
 		"var /vars/n unknown_placeholder rejected", "template /template invalid_template rejected",
-		"unknown /color unknown_field rejected", "files /attachments unknown_field rejected", "copies /cc unknown_field rejected",
-		" /id invalid_value rejected",
+		"unknown /color unknown_field rejected", "files /attachments unknown_field rejected",
+		"copies /cc unknown_field rejected", " /id invalid_value rejected",
 		" /id required rejected", "  wrong_type rejected", "old /subject unknown_placeholder rejected", "fine /  accepted",
 	}
 	said := func(rs []changes.Result) (out []string) {

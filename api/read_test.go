@@ -156,8 +156,8 @@ func TestBatchCounts(t *testing.T) {
 	require.WithinDuration(t, b.ExpiresAt, v.ExpiresAt, 0)
 }
 
-// TestCausesOfFailures: the counts of a batch and of its user tell the last cause of mail for which no provider was
-// left, so that a block of the sender can be distinguished from a receiver without a server.
+// TestCausesOfFailures: the counts of a batch and of its user have the last cause of mail for which no provider was
+// left. So a block of the sender differs from a receiver without a server.
 func TestCausesOfFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -221,8 +221,8 @@ func TestStats(t *testing.T) {
 		byProvider = append(byProvider, fmt.Sprintf("%s accepted %d delivered %d rerouted %d tried %d", g.Name, g.Accepted,
 			g.Delivered, g.Rerouted, g.Providers[g.Name].Tried))
 	}
-	require.Equal(t, []string{"sg accepted 3 delivered 0 rerouted 1 tried 4", "mg accepted 1 delivered 1 rerouted 0 tried 1"},
-		byProvider)
+	require.Equal(t, []string{"sg accepted 3 delivered 0 rerouted 1 tried 4",
+		"mg accepted 1 delivered 1 rerouted 0 tried 1"}, byProvider)
 
 	s = read[answer](f, "/v1/stats?to="+today)
 	require.Len(t, s.Days, 30)

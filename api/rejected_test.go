@@ -179,8 +179,8 @@ func TestPermissiveFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fields := []string{"from", "shop@example.com", "subject", "Hello {{Home_town}}", "text", "t"}
-	table := "E-Mail;Home town;Vorname\r\n\"invalid\";\"A\r\nB\"\r\nann@example.com;Ann\r\nbob@example.com;\"B\r\nC\"\r\n" +
-		"sam@example.com;\xff\r\neve@example.com\r\nmax@example.com;M;\"a\nb\"\r\n"
+	table := "E-Mail;Home town;Vorname\r\n\"invalid\";\"A\r\nB\"\r\nann@example.com;Ann\r\n" +
+		"bob@example.com;\"B\r\nC\"\r\nsam@example.com;\xff\r\neve@example.com\r\nmax@example.com;M;\"a\nb\"\r\n"
 	r := f.form("?mode=permissive", "people.csv", table, fields...)
 	a, _, to := f.accepted(r)
 	require.Equal(t, []models.Recipient{
@@ -221,12 +221,12 @@ func TestRejectedAreNoFormulas(t *testing.T) {
 	require.Contains(t, rows[1][5], `"'=2;'=3" is not`)
 }
 
-// TestErasePermissive: an address that stands in the list of rejected recipients is erased.
+// TestErasePermissive: an erasure removes an address from the list of rejected recipients.
 func TestErasePermissive(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	body := `{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["ann@example.com", "lou@example.com; max@example.com",
-		"` + strings.Repeat(
+	body := `{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["ann@example.com",
+		"lou@example.com; max@example.com", "` + strings.Repeat(
 		"x ",
 		25,
 	) + `lou@example.com"]}`

@@ -38,8 +38,8 @@ func (f *fixture) rescheduled(id models.ID, query, body string) (out commands.Re
 	return out
 }
 
-// TestReschedule: the times of a batch that has not begun are changed, each change once. What is not named stays, but a
-// batch expires as long after its time as before.
+// TestReschedule: the times of a batch that has not begun are changed, each change once. Times that the request does
+// not name stay, but a batch expires as long after its time as before.
 func TestReschedule(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

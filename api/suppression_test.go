@@ -153,7 +153,8 @@ func TestSuppressionsAsCSV(t *testing.T) {
 		require.Equal(t, 2100, e.Expires.Year())
 	}
 	for _, file := range []string{
-		"email\n\"" + strings.Repeat("x", 70<<10), "email\r", "email\n,\n\u00a0\n", "email,Email\na@example.com,b@example.com\n",
+		"email\n\"" + strings.Repeat("x", 70<<10), "email\r", "email\n,\n\u00a0\n",
+		"email,Email\na@example.com,b@example.com\n",
 	} {
 		r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(file))
 		require.Equal(t, "invalid_csv", r.problem(t).Code, file)

@@ -109,7 +109,8 @@ func TestManyRows(t *testing.T) {
 func TestQuoteIsNotClosed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := f.postFileTo("/v1/batches?mode=permissive", "a.csv", "email,first\nann@example.com,\"A\nbob@example.com,B\neve@example.com,E\n")
+	r := f.postFileTo("/v1/batches?mode=permissive", "a.csv",
+		"email,first\nann@example.com,\"A\nbob@example.com,B\neve@example.com,E\n")
 	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
 	require.Contains(t, string(r.Body), `"recipients":2`)
 	require.Contains(t, string(r.Body), `"row":2`)
@@ -121,7 +122,8 @@ func TestByteOrderMark(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, c := range []struct{ path, kind, body string }{
-		{"/v1/batches", "application/json", `{"from": "shop@example.com", "to": ["a@example.com"], "subject": "s", "text": "t"}`},
+		{"/v1/batches", "application/json", `{"from": "shop@example.com", "to": ["a@example.com"], "subject": "s", "text": ` +
+			`"t"}`},
 		{"/v1/suppressions", "application/json", `{"email": "b@example.com"}`},
 	} {
 		r := f.do(http.MethodPost, c.path, c.kind, strings.NewReader("\ufeff"+c.body))

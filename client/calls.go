@@ -226,7 +226,7 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallO
 	return out, err
 }
 
-// GetEndpointPost is GET /v1/endpoints/{id}/posts/{post}: get what was posted.
+// GetEndpointPost is GET /v1/endpoints/{id}/posts/{post}: get the request of a post.
 //
 // The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
 func (c *Client) GetEndpointPost(
@@ -393,7 +393,8 @@ func (c *Client) ListProviders(ctx context.Context, options ...CallOption) (out 
 func (c *Client) ProviderHistory(
 	ctx context.Context, theRange HistoryRange, options ...CallOption,
 ) (out History, err error) {
-	err = c.send(ctx, http.MethodGet, route("providers", "history"), nil, &out, with(options, map[string]string{"range": string(theRange)}))
+	err = c.send(ctx, http.MethodGet, route("providers", "history"), nil, &out,
+		with(options, map[string]string{"range": string(theRange)}))
 	return out, err
 }
 
@@ -443,7 +444,7 @@ func (c *Client) ProviderProbe(
 // not.
 //
 // Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the
-// reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the
+// reason holds only there, like a full mailbox or SendGrid's blocks, or because a user removed the entry here. As the
 // lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409
 // (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
 func (c *Client) ListProviderSuppressions(
@@ -463,7 +464,8 @@ func (c *Client) ListProviderSuppressions(
 func (c *Client) ClearProviderSuppression(
 	ctx context.Context, id string, email string, list string, why string, options ...CallOption,
 ) error {
-	return c.send(ctx, http.MethodDelete, route("providers", id, "suppressions", email), nil, nil, with(options, map[string]string{"list": list, "why": why}))
+	return c.send(ctx, http.MethodDelete, route("providers", id, "suppressions", email), nil, nil,
+		with(options, map[string]string{"list": list, "why": why}))
 }
 
 // ListQueues is GET /v1/queues: list the queues.
@@ -503,7 +505,8 @@ func (c *Client) ListRequests(
 func (c *Client) GetStats(
 	ctx context.Context, from string, to string, by string, name string, options ...CallOption,
 ) (out Stats, err error) {
-	err = c.send(ctx, http.MethodGet, route("stats"), nil, &out, with(options, map[string]string{"from": from, "to": to, "by": by, "name": name}))
+	err = c.send(ctx, http.MethodGet, route("stats"), nil, &out,
+		with(options, map[string]string{"from": from, "to": to, "by": by, "name": name}))
 	return out, err
 }
 
@@ -551,7 +554,8 @@ func (c *Client) GetSuppressions(
 func (c *Client) RemoveSuppressions(
 	ctx context.Context, email string, reason string, category string, why string, options ...CallOption,
 ) (out ControlResult, err error) {
-	err = c.send(ctx, http.MethodDelete, route("suppressions", email), nil, &out, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
+	err = c.send(ctx, http.MethodDelete, route("suppressions", email), nil, &out,
+		with(options, map[string]string{"reason": reason, "category": category, "why": why}))
 	return out, err
 }
 
@@ -582,7 +586,8 @@ func (c *Client) CreateTemplate(ctx context.Context, in NewTemplate, options ...
 func (c *Client) GetTemplate(
 	ctx context.Context, name string, version int, options ...CallOption,
 ) (out Template, err error) {
-	err = c.send(ctx, http.MethodGet, route("templates", name), nil, &out, with(options, map[string]string{"version": number(version)}))
+	err = c.send(ctx, http.MethodGet, route("templates", name), nil, &out,
+		with(options, map[string]string{"version": number(version)}))
 	return out, err
 }
 
@@ -603,7 +608,8 @@ func (c *Client) ArchiveTemplate(
 func (c *Client) PublishTemplate(
 	ctx context.Context, name string, version int, options ...CallOption,
 ) (out TemplateInfo, err error) {
-	err = c.send(ctx, http.MethodPost, route("templates", name, "publish"), PublishedVersion{Version: version}, &out, options)
+	err = c.send(ctx, http.MethodPost, route("templates", name, "publish"), PublishedVersion{Version: version}, &out,
+		options)
 	return out, err
 }
 
@@ -750,7 +756,8 @@ func (c *Client) CreateKey(
 // No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID or the
 // name of a user. Needs the scope `operate`.
 func (c *Client) RevokeKey(ctx context.Context, id string, key string, why string, options ...CallOption) error {
-	return c.send(ctx, http.MethodDelete, route("users", id, "keys", key), nil, nil, with(options, map[string]string{"why": why}))
+	return c.send(ctx, http.MethodDelete, route("users", id, "keys", key), nil, nil,
+		with(options, map[string]string{"why": why}))
 }
 
 // GetKeyLimits is GET /v1/users/{id}/keys/{key}/limits: get the limits of an API key.
@@ -838,8 +845,8 @@ func (c *Client) SetSenders(
 
 // GetWaiting is GET /v1/waiting: get what the mail of all users waits for.
 //
-// The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones. Needs
-// the scope `operate`.
+// The sums are exact. The reasons are those of the batches that wait longest and of the newest ones. Needs the scope
+// `operate`.
 func (c *Client) GetWaiting(ctx context.Context, options ...CallOption) (out Waiting, err error) {
 	err = c.send(ctx, http.MethodGet, route("waiting"), nil, &out, options)
 	return out, err

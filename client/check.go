@@ -13,14 +13,15 @@ import (
 // NewCheck says what is recounted.
 type NewCheck struct {
 	// When the batches were accepted at the earliest. Default: all that are kept.
-	Since  time.Time `json:"since,omitzero"`
-	User   string    `json:"user,omitempty"`                   // ID or name of the only user that is checked. Default: all.
-	Repair bool      `json:"repair,omitempty" default:"false"` // Correct wrong sums.
+	Since time.Time `json:"since,omitzero"`
+	// ID or name of the only user that is checked. Default: all.
+	User   string `json:"user,omitempty"`
+	Repair bool   `json:"repair,omitempty" default:"false"` // Correct wrong sums.
 }
 
 // Difference is a sum that differs from its recount.
 type Difference struct {
-	// What is chunk, batch, feed, day, or a span.
+	// The kind of thing that differs: chunk, batch, feed, day, or a span.
 	What string `json:"what"`
 	User string `json:"user"`
 	ID   string `json:"id"`
@@ -63,7 +64,7 @@ type Step[T any] struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RunCheck recounts sums and compares them with what is shown. It needs the scope operate, and a server with the role
+// RunCheck recounts sums and compares them with the stored ones. It needs the scope operate, and a server with the role
 // worker. Each difference and the progress go to report. If the check breaks off, the counts are those up to there.
 func (c *Client) RunCheck(
 	ctx context.Context, in NewCheck, report func(*Step[Check]), options ...CallOption,

@@ -20,8 +20,8 @@ type BatchControlResult struct {
 	DryRun bool `json:"dry_run,omitempty"`
 	// `false` if the command had nothing to change: it was in effect before, or no log has failed or is held.
 	Changed bool `json:"changed"`
-	// Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a
-	// retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be
+	// Recipients that the command reaches. A stop or a cancellation withholds their mail, and a resumption lets it go out.
+	// A retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be
 	// counted.
 	Recipients *int `json:"recipients"`
 	// Whether the batch is stopped after the command.
@@ -47,7 +47,7 @@ type ControlResult struct {
 	Changed bool `json:"changed"`
 }
 
-// Reschedule names the times of a batch that are to be changed. It has DeliverAt, ExpiresAt or SendWindow.
+// Reschedule has new times of a batch. It has DeliverAt, ExpiresAt or SendWindow.
 type Reschedule struct {
 	// When the mail is sent, as in a new batch: at most 365 days from now.
 	DeliverAt time.Time `json:"deliver_at,omitzero" schema:"LocalTime"`
@@ -148,7 +148,7 @@ type LiftResult struct {
 	Changed bool `json:"changed"`
 }
 
-// NewErasure names an address that is erased, and the part that is to be done.
+// NewErasure names an address to erase, and the next part.
 type NewErasure struct {
 	// The address.
 	Email string `json:"email" required:"true"`

@@ -252,8 +252,8 @@ func (rec *recorder) wasCalled(o *openapi3.Operation) bool {
 	return rec.called[o.OperationID]
 }
 
-// TestEveryOperationHasAMethod calls every method, those that are not generated first. The requests must be those of the
-// description, without any missing.
+// TestEveryOperationHasAMethod calls every method, those that are not generated first. The requests must be those of
+// the description, without any missing.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	rec, c := newRecorder(t)
 	ctx := t.Context()
@@ -331,11 +331,13 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	properties := client.LogOptions{State: client.Failed, Reason: "expired", Provider: "sg", Result: "failed",
 		Rerouted: true, PossibleDuplicate: true, Doubled: true}
 	now = time.Now()
-	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a", Tag: "t",
+	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a",
+		Tag:  "t",
 		From: now, To: now.Add(1), Everyone: true}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", Tag: "t", User: "u",
+	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", Tag: "t",
+		User: "u",
 		From: now, To: now.Add(1), Everyone: true, Recipients: properties}) {
 		require.NoError(t, err)
 	}

@@ -121,7 +121,7 @@ type EndpointAttemptList struct {
 	Attempts []EndpointAttempt `json:"attempts"`
 }
 
-// EndpointRequest is what was posted, as it would be posted now.
+// EndpointRequest is the request of a post, as it would be made now.
 type EndpointRequest struct {
 	// `webhook-id` of the post.
 	Post string `json:"post"`

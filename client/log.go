@@ -109,8 +109,8 @@ type LogOptions struct {
 	// unknown.
 	Provider string
 	Result   string
-	// Rerouted logs were tried at more than one provider, those with a PossibleDuplicate were sent again while an
-	// outcome was unknown, and Doubled ones are known to have arrived more than once.
+	// Rerouted logs were tried at more than one provider. Those with a PossibleDuplicate were sent again while an outcome
+	// was unknown. Doubled ones are known to have arrived more than once.
 	Rerouted, PossibleDuplicate, Doubled bool
 }
 

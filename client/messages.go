@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Action says what is to become of a message.
+// Action says what to do with a message.
 type Action string
 
 // The actions.
@@ -23,7 +23,7 @@ const (
 	CancelMessage Action = "cancel"
 )
 
-// MessageChange says what is to become of a message that has an id of yours.
+// MessageChange says what to do with a message that has an id of yours.
 type MessageChange struct {
 	// ID is yours: up to 255 bytes of text. Action is [NewMessage] by default.
 	ID     string `json:"id"`

@@ -37,8 +37,8 @@ type Notice struct {
 	Why    string    `json:"why,omitempty"`  // The same for people, like the answer of the provider.
 	Since  time.Time `json:"since,omitzero"` // Start of the condition that the notice reports, or whose end it reports.
 	Until  time.Time `json:"until,omitzero"` // When it ends at the earliest.
-	// The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of
-	// mails that were reported as spam, or what is used of the limit.
+	// The number of sums that differ, recipients with an unknown outcome, messages that waited in a queue, or mails that
+	// were reported as spam. Or the used part of the limit.
 	Count int64 `json:"count,omitempty"`
 	// ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation.
 	User  string `json:"user,omitempty"`

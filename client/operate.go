@@ -14,14 +14,14 @@ type Stats struct {
 	TimeZone string      `json:"time_zone" enum:"UTC"`
 	Days     []DayCounts `json:"days"`
 	Totals   Counts      `json:"totals"`
-	// With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. With `by=provider`
-	// a mail counts for the provider that decided its state, or else for the newest one that was tried, and for none if
-	// none was. Its events count for the provider that reported them. `rerouted` are the mails that were tried there and
-	// count for another provider, so that `tried` in `providers`, which has that provider only, is `accepted` and
-	// `rerouted` together.
+	// With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. With
+	// `by=provider` a mail counts for the provider that decided its state, or else for the newest one that was tried, and
+	// for none if none was. Its events count for the provider that reported them. `rerouted` are the mails that were tried
+	// there and count for another provider, so that `tried` in `providers`, which has that provider only, is `accepted`
+	// and `rerouted` together.
 	Groups []GroupCounts `json:"groups,omitempty"`
-	// There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender
-	// and template, and then by tag, each in the order of their names.
+	// There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category,
+	// sender and template, and then by tag, each in the order of their names.
 	MoreGroups bool `json:"more_groups,omitempty"`
 }
 
@@ -88,17 +88,16 @@ type NewLimits struct {
 	RecipientsPerHour *int64 `json:"recipients_per_hour,omitempty" max:"1000000000000"`
 	// Recipients of the batches accepted in a UTC day. 0: no limit.
 	RecipientsPerDay *int64 `json:"recipients_per_day,omitempty" max:"1000000000000"`
-	// Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0:
-	// no limit.
+	// Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0: no
+	// limit.
 	UrgentRecipientsPerHour *int64 `json:"urgent_recipients_per_hour,omitempty" max:"1000000000000"`
 	// Batches accepted in a UTC day. 0: no limit.
 	BatchesPerDay *int64 `json:"batches_per_day,omitempty" max:"1000000000000"`
-	// Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that
-	// it posted since it has this limit. 0: no limit.
+	// Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it
+	// posted since it has this limit. 0: no limit.
 	StoredBatches *int64 `json:"stored_batches,omitempty" max:"1000000000000"`
-	// Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are
-	// removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no
-	// limit.
+	// Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed
+	// when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no limit.
 	StoredBytes *int64 `json:"stored_bytes,omitempty" max:"1000000000000"`
 	// Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation
 	// divide it, and a request must fit into the part of one. 0: no limit.

@@ -26,7 +26,7 @@ type PageInfo struct {
 	First int `json:"first" min:"1"` // Number of the first item of the page in the list, as counted while paging.
 	// Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`.
 	Total *int64 `json:"total,omitempty" min:"0"`
-	// Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if
+	// A lower bound on the items of a list that is too long to count: 1001 if there are more than 1,000. It is less if
 	// counting would read too much or take more than half a second. Up to a minute old.
 	AtLeast int64  `json:"total_at_least,omitempty" min:"1"`
 	Next    string `json:"next_cursor"`     // Empty on the last page.

@@ -14,18 +14,19 @@ type Plan struct {
 	Recipients int  `json:"recipients"`
 	Duplicates int  `json:"duplicates"` // Repeated addresses that would be dropped.
 	// Recipients that are on a suppression list, whose mail would fail at once: see `routes`.
-	Suppressed int       `json:"suppressed"`
-	Rejected   *Rejected `json:"rejected,omitempty"` // Recipients that would be left out. Absent without `mode=permissive`.
-	Size       int64     `json:"size"`               // Bytes of subject, text, HTML and attachments.
-	Lane       Lane      `json:"lane"`
+	Suppressed int `json:"suppressed"`
+	// Recipients that would be left out. Absent without `mode=permissive`.
+	Rejected *Rejected `json:"rejected,omitempty"`
+	Size     int64     `json:"size"` // Bytes of subject, text, HTML and attachments.
+	Lane     Lane      `json:"lane"`
 	// The limit that would make the batch bulk although it would be urgent.
 	LaneLimit string    `json:"lane_limit,omitempty" schema:"LimitName"`
 	ExpiresAt time.Time `json:"expires_at"`
 	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // Of a batch with recipients who have times of their own.
 	// The way of the mail if it were sent now, by recipients that are treated alike.
 	Routes []Route `json:"routes"`
-	// The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if
-	// nothing is sent now.
+	// The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if nothing
+	// is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`
 	// What the batch costs if each message is sent once. Absent if no prices are configured.
 	Cost *Cost `json:"cost,omitempty"`
@@ -46,8 +47,8 @@ type Route struct {
 	Providers  []RouteProvider `json:"providers"` // The providers that the batch may use, in order of preference.
 	Waits      *Wait           `json:"waits,omitempty"`
 	Reason     string          `json:"reason,omitempty"` // Why the mail would fail at once. Stable.
-	// When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the
-	// first one ends.
+	// When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the first
+	// one ends.
 	LastUntil time.Time `json:"last_until,omitzero"`
 	Text      string    `json:"text"` // All of this, for people.
 }

@@ -121,7 +121,7 @@ type ProviderSuppression struct {
 	Text string `json:"text,omitempty"`
 	// Since when.
 	At time.Time `json:"at"`
-	// Who has removed the address from everyone's list. Absent if nobody did.
+	// Who removed the address from everyone's list. Absent if it was not removed.
 	RemovedBy string `json:"removed_by,omitempty"`
 	// The reason that they gave.
 	RemovedWhy string `json:"removed_why,omitempty"`

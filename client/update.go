@@ -44,9 +44,9 @@ type Update struct {
 	ID    string `json:"id,omitempty"`
 	Batch string `json:"batch,omitempty" format:"uuid"`
 	State State  `json:"state,omitempty" schema:"UpdateState"`
-	// What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued
-	// any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to
-	// an endpoint any more.
+	// What a provider reported. `bounced`: it has given up, for any reason. `done`: no log of the batch is queued any
+	// more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an
+	// endpoint any more.
 	Event string `json:"event,omitempty" schema:"UpdateEvent"`
 	// Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was
 	// deferred or bounced.

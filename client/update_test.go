@@ -39,8 +39,8 @@ func (s *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(page)
 }
 
-// TestUpdatesGoOn: an iterator ends at the end of the feed, and goes on behind the last update that it
-// returned: after new ones came, after an error, and after its loop was left.
+// TestUpdatesGoOn: an iterator ends at the end of the feed. It goes on behind the last update that it returned: after
+// new ones came, after an error, and after its loop was left.
 func TestUpdatesGoOn(t *testing.T) {
 	t.Parallel()
 	feed := &feedServer{updates: []string{"a", "b", "c", "d", "e"}, fail: 2}

@@ -42,10 +42,9 @@ type Accepted struct {
 	OwnTimes   *client.OwnTimes  `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
-// Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
-// is stored. After any error but acceptance_unknown nothing of the batch will be sent. A
-// repeat of a request that was accepted gets the same answer, even if it would be refused
-// now, and replayed is true.
+// Accept checks a batch, stores it and announces it. If it returns nil, the whole batch is stored. After any error but
+// acceptance_unknown nothing of the batch will be sent. A repeat of a request that was accepted gets the same answer,
+// even if it would be refused now, and replayed is true.
 func (s *Service) Accept(
 	ctx context.Context,
 	who Caller,
@@ -168,8 +167,7 @@ func (s *Service) firstRejected(
 	return out, nil
 }
 
-// checkCarried returns an error if none of the providers that a batch may use can carry its
-// message.
+// checkCarried returns an error if none of the providers that a batch may use can carry its message.
 func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	at := "/attachments"
 	switch e := b.Envelope; {
@@ -198,16 +196,15 @@ func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	return in.Err()
 }
 
-// errAttemptAbandoned is the answer to a repeat that cannot finish an earlier attempt. What
-// was rendered for that attempt may differ from what would be rendered now, and so may the recipients
-// who are left out because of their times, so chunks of both must not become one batch.
+// errAttemptAbandoned is the answer to a repeat that cannot finish an earlier attempt. Mail rendered for that attempt
+// may differ from mail rendered now, and so may the recipients who are left out because of their times. So chunks of
+// both must not become one batch.
 func errAttemptAbandoned() error {
 	return Fail(Conflict, "attempt_abandoned",
 		"An earlier attempt of this request was cut off and was removed. Nothing will be sent; repeat the request.").After(1)
 }
 
-// rejectStaleRetry refuses a repeat that is no longer valid, unless its first attempt
-// stored the batch after all.
+// rejectStaleRetry refuses a repeat that is no longer valid, unless its first attempt stored the batch after all.
 func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
 	abandoned, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
 	if err != nil {
@@ -250,9 +247,9 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	}
 }
 
-// storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
-// follows, and its times, then the attachments, the rejections and all chunks but the first, then the batch with its
-// first chunk. The batch exists from that last write on. Until then storeBatch ends if the client goes away.
+// storeBatch stores a batch. First come its agenda entry, by which the agenda finds the rest, and its times. Then come
+// the attachments, the rejections and all chunks but the first, and last the batch with its first chunk. The batch
+// exists from that last write on. Until then storeBatch ends if the client goes away.
 func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Intake) error {
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
@@ -322,8 +319,8 @@ func (s *Service) putRejected(ctx context.Context, b *models.Batch, in *intake.I
 // errAcceptanceUnknown means that the outcome of the write of the batch is unknown.
 var errAcceptanceUnknown = errors.New("acceptance unknown")
 
-// putBatch writes the batch. After an unknown outcome it retries until the store gives a
-// definite answer: that the store is unavailable now says nothing about the first write.
+// putBatch writes the batch. After an unknown outcome it retries until the store gives a definite answer: that the
+// store is unavailable now says nothing about the first write.
 func (s *Service) putBatch(ctx context.Context, b *models.Batch, first models.Chunk) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
 	defer cancel()
@@ -342,15 +339,15 @@ func (s *Service) putBatch(ctx context.Context, b *models.Batch, first models.Ch
 	}
 }
 
-// notWritten reports whether an error of a write means that nothing was written. An
-// expired deadline, for example, says nothing about it.
+// notWritten reports whether an error of a write means that nothing was written. An expired deadline, for example, says
+// nothing about it.
 func notWritten(err error) bool {
 	return !errors.Is(err, models.ErrOutcomeUnknown) &&
 		(errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrClosed))
 }
 
-// putChunks stores all chunks but the first, four at a time, and returns the first, and the
-// entries that end suppressed recipients.
+// putChunks stores all chunks but the first, four at a time, and returns the first, and the entries that end suppressed
+// recipients.
 func (s *Service) putChunks(
 	ctx context.Context, b *models.Batch, in *intake.Intake,
 ) (first models.Chunk, endings []chunkEndings, err error) {
@@ -411,8 +408,8 @@ func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models
 	return s.marks.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
 }
 
-// endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,
-// or a worker was quicker, the worker appends them.
+// endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails, or a worker was quicker,
+// the worker appends them.
 func (s *Service) endSuppressed(ctx context.Context, endings []chunkEndings) {
 	var g errgroup.Group
 	g.SetLimit(4)

@@ -24,7 +24,8 @@ func (f *waitRig) waits(lane models.Lane, age time.Duration, then func()) models
 	entries, facts, err := f.store.Record(f.Context(), f.batch.ID)
 	require.NoError(f, err)
 	sum := models.Resolve(1, entries, facts).SummaryOf(f.batch.ID, nil)
-	require.NoError(f, f.store.PutSummaries(f.Context(), models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))
+	require.NoError(f, f.store.PutSummaries(f.Context(),
+		models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))
 	for _, l := range models.Levels {
 		_, err := f.store.RollUp(f.Context(), models.SpanOf("aaaa", l, f.batch.Created()))
 		require.NoError(f, err)
@@ -96,7 +97,8 @@ func TestBacklogIsBounded(t *testing.T) {
 		f.batch.ID = models.NewBatchID(f.now.Add(-time.Hour).Truncate(time.Second).Add(time.Duration(i) * time.Millisecond))
 		sum := models.Summary{Version: 1, Accepted: 1, Queued: 1, Untried: 1}
 		f.put()
-		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))
+		require.NoError(t, f.store.PutSummaries(t.Context(),
+			models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))
 		if i == 0 {
 			oldest = f.batch.ID
 		}

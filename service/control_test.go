@@ -231,7 +231,8 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 		for _, to := range []time.Time{at.AddDate(0, 0, 1), at, time.Now().UTC().Truncate(time.Second)} {
 			require.NoError(t, f.worker.Sync(t.Context()))
 			times := intake.Times{DeliverAt: to.Format(time.RFC3339)}
-			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: times}, Repeat{})
+			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: times},
+				Repeat{})
 			require.NoError(t, err)
 			require.True(t, out.Changed)
 			f.known()
@@ -286,6 +287,7 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	require.Contains(t, done.Warning, "mg until "+until.Add(time.Minute).Format(time.RFC3339)+", sg until "+
 		until.Format(time.RFC3339))
 	require.Equal(t, models.TryBatch, f.Audit.Follower.Rules().Batch(&f.batch).Try.Kind)
-	_, err := f.Commands.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
+	_, err := f.Commands.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch,
+		f.batch.ID.String(), "")
 	require.Error(t, err, "another user")
 }

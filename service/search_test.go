@@ -56,7 +56,8 @@ func TestErasureOfSoftBounces(t *testing.T) {
 		ann: {bounce}, bob: {bounce}}))
 	boss := Caller{By: "cli:zoe", Operator: true}
 	out, _, err := s.Erasures.Address(t.Context(), boss, "Ann@X.test", "", "", Repeat{})
-	for ; err == nil && !out.Done; out, _, err = s.Erasures.Address(t.Context(), boss, "Ann@X.test", out.Next, "", Repeat{}) {
+	for ; err == nil && !out.Done; out, _, err = s.Erasures.Address(t.Context(), boss, "Ann@X.test", out.Next, "",
+		Repeat{}) {
 	}
 	require.NoError(t, err)
 	left, err := softbounce.Records(t.Context(), store, user.ID, []models.AddressHash{ann, bob})

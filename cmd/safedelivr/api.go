@@ -24,15 +24,15 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// Commands are calls of the API. The process that holds the data folder answers them through a socket. If there is none,
-// or the store is shared, this process opens the configured store and answers itself.
+// Commands are calls of the API. The process that holds the data folder answers them through a socket. If there is
+// none, or the store is shared, this process opens the configured store and answers itself.
 
 // operator calls the API as an operator.
 type operator struct {
 	*client.Client
 	via    http.RoundTripper
 	by     string // who gives the commands
-	user   string // ID of the user on whose behalf the calls are; empty: nobody's
+	user   string // ID of the user on whose behalf the calls are; empty: no user
 	serves bool   // a process serves, so that mail is sent
 	names  map[string]string
 }
@@ -112,9 +112,9 @@ func hasDataFolder(cfg *config.Config) error {
 	if abs, err := filepath.Abs(folder); err == nil {
 		folder = abs
 	}
-	return exitWith(exitUnreachable, fmt.Errorf("there is no data folder %s. To use an installation elsewhere, run this in its "+
-		"folder, name its configuration with -c FILE, or its data folder with SAFEDELIVR_DATA_DIR. To begin one here, run "+
-		"safedelivr init or safedelivr serve", folder))
+	return exitWith(exitUnreachable, fmt.Errorf("there is no data folder %s. To use an installation elsewhere, run "+
+		"this in its folder, name its configuration with -c FILE, or its data folder with SAFEDELIVR_DATA_DIR. To begin "+
+		"one here, run safedelivr init or safedelivr serve", folder))
 }
 
 // person returns the name of the user who runs the command.
@@ -242,7 +242,9 @@ func (o *operator) name(ctx context.Context, id string) string {
 }
 
 // readPage reads a page of a list: the items of a member of the answer, and the cursor of the next page.
-func readPage[T any](ctx context.Context, o *operator, path, member string, query url.Values) (items []T, next string, err error) {
+func readPage[T any](
+	ctx context.Context, o *operator, path, member string, query url.Values,
+) (items []T, next string, err error) {
 	var answer map[string]json.RawMessage
 	if err := o.Call(ctx, http.MethodGet, path, query, nil, &answer); err != nil {
 		return nil, "", err

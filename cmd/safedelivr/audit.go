@@ -19,7 +19,8 @@ func auditCommand(c *cli) *cobra.Command {
 		return []any{e.At, o.name(ctx, e.By), e.Command, subjects(ctx, o, e), e.Why}
 	})
 	cmd.AddCommand(listOf(c, listing{
-		call:   call{op: "listAccess", use: "access", usage: map[string]string{"kind": "only login, login.failed or key.failed"}},
+		call: call{op: "listAccess", use: "access",
+			usage: map[string]string{"kind": "only login, login.failed or key.failed"}},
 		head:   "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
 		paging: true,
 	}, func(ctx context.Context, o *operator, e *client.AccessEntry) []any {

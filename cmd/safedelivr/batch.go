@@ -108,7 +108,7 @@ nothing is sent before the new time.`,
 		usage: map[string]string{
 			"deliver_at": "when it is sent, like 2026-12-24T18:00, or now",
 			"time_zone":  "time zone of the times, like Europe/Vienna",
-			"expires_at": "when what is left expires, like 2026-12-31T18:00",
+			"expires_at": "when unsent mail expires, like 2026-12-31T18:00",
 		},
 		ready: func(_ context.Context, r *request) error {
 			if r.body["deliver_at"] == "now" {
@@ -242,8 +242,8 @@ func putMessages(c *cli, of edit) *cobra.Command {
 	put := command(c, call{
 		use: "put FILE", whose: of, short: "Create, change and cancel messages as a file says",
 		json: "print a JSON object for each record, as the API has it",
-		long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that ends
-in .json. It may be repeated: the same file again changes nothing. It prints the result of each record. The exit
+		long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that
+ends in .json. It may be repeated: the same file again changes nothing. It prints the result of each record. The exit
 code is 1 if one is rejected.`,
 	}, func(ctx context.Context, r *request) error {
 		file, err := os.Open(r.named)

@@ -25,7 +25,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
-// operations are the calls of the API by their names: those of the table, and those that api has handlers of its own for.
+// operations are the calls of the API by their names: those of the table, and those that api has handlers of its own
+// for.
 var operations = sync.OnceValue(func() map[string]operation.Operation {
 	out := map[string]operation.Operation{}
 	for _, o := range append(service.Operations(new(service.Service)), rescheduleBatch) {
@@ -34,8 +35,8 @@ var operations = sync.OnceValue(func() map[string]operation.Operation {
 	return out
 })
 
-// call is a command that is one call of the API. Its arguments are the parts of the path, and then fields of the body. Its
-// flags are the parameters of the query and the other fields.
+// call is a command that is one call of the API. Its arguments are the parts of the path, and then fields of the body.
+// Its flags are the parameters of the query and the other fields.
 type call struct {
 	op          string            // name of the operation; empty: the command makes calls of its own
 	use         string            // verb and arguments
@@ -108,8 +109,8 @@ func ofUserOrAll(user *string) edit {
 	}
 }
 
-// doing returns the command of a call. print prints the answer; with nil it is printed as JSON. With --json it is printed
-// as it is, unless the call says what --json means: then print does that, too.
+// doing returns the command of a call. print prints the answer; with nil it is printed as JSON. With --json it is
+// printed as it is, unless the call says what --json means: then print does that, too.
 func doing[T any](c *cli, k call, print func(ctx context.Context, r *request, v *T) error) *cobra.Command {
 	prints := k.json != ""
 	if o := operations()[k.op]; !prints && o.Method() == http.MethodGet {
@@ -344,8 +345,8 @@ type listing struct {
 // pageRows is how many rows of a long list are read and laid out together.
 const pageRows = 500
 
-// listOf returns the command of a list whose items are of the type T. It reads page by page, so that memory does not grow
-// with the list.
+// listOf returns the command of a list whose items are of the type T. It reads page by page, so that memory does not
+// grow with the list.
 func listOf[T any](c *cli, l listing, row func(ctx context.Context, o *operator, v *T) []any) *cobra.Command {
 	limit, all := 0, true
 	l.json = jsonRows

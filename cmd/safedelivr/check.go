@@ -15,7 +15,7 @@ func checkCommand(c *cli) *cobra.Command {
 	var in client.NewCheck
 	var since string
 	cmd := command(c, call{
-		use: "check", short: "Recount every batch, user and day, and compare with what is shown",
+		use: "check", short: "Recount every batch, user and day, and compare with the stored sums",
 		json: "print differences and counts as one JSON object",
 		long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries, stats
 and the feeds of updates.
@@ -25,7 +25,8 @@ run while mail flows: a sum that is being renewed gets a quarter of a minute.
 With --json all of it is one JSON object. "found" is an array with an object for each difference, one a
 line: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
 them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks,
-recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
+recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the
+counts up to there.`,
 	}, func(ctx context.Context, r *request) (err error) {
 		if in.Since, err = parseSince(since); err != nil {
 			return wrongUsage("--since: %w", err)

@@ -347,8 +347,8 @@ func TestNoDataFolder(t *testing.T) {
 	}
 }
 
-// TestThroughSocket requires that a command that a server carries out is in the audit trail under the name of the person
-// who ran it, and that a login link leads to where the server listens.
+// TestThroughSocket requires that the audit trail has a command of a server under the name of the person who ran it. A
+// login link leads to where the server listens.
 func TestThroughSocket(t *testing.T) {
 	t.Parallel()
 	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"}

@@ -28,7 +28,7 @@ var nameLists = map[string]struct {
 	"parked":   {"listParked", "id", []string{"key"}},
 }
 
-// names returns names of a kind, each with a tab and what it is.
+// names returns names of a kind, each with a tab and a description.
 func names(ctx context.Context, o *operator, kind string) (out []string, err error) {
 	list := nameLists[kind]
 	op := operations()[list.op]

@@ -77,7 +77,8 @@ PostgreSQL and Cassandra have their own backups.`,
 				return err
 			}
 			if app.StoreName(&cfg) != "sqlite" {
-				return errors.New("backup copies only the embedded store; PostgreSQL and Cassandra have their own (pg_basebackup, nodetool snapshot)")
+				return errors.New("backup copies only the embedded store; PostgreSQL and Cassandra have their own " +
+					"(pg_basebackup, nodetool snapshot)")
 			}
 			type copied struct{ done, all int64 }
 			say := progress(c, func(n copied) string { return fmt.Sprintf("%d of about %d MB copied", n.done>>20, n.all>>20) })

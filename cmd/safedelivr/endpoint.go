@@ -20,7 +20,8 @@ func endpointCommand(c *cli) *cobra.Command {
 	}
 	var user string
 	var installation bool
-	cmd.PersistentFlags().StringVar(&user, "user", "", "user, by name (default: the only one, or the one that init has added)")
+	cmd.PersistentFlags().StringVar(&user, "user", "",
+		"user, by name (default: the only one, or the one that init has added)")
 	cmd.PersistentFlags().BoolVar(&installation, "installation", false,
 		"endpoints of the installation, which get what operators want to hear of")
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")

@@ -49,8 +49,8 @@ func TestEndpointCommands(t *testing.T) {
 		require.Equal(t, []string{"cli:zoe", "aaaa", id}, []string{c.By, c.User, c.Subject})
 		done = append(done, string(c.Kind))
 	}
-	require.Equal(t, []string{"endpoint.create", "endpoint.replay", "endpoint.rotate", "endpoint.disable", "endpoint.enable",
-		"endpoint.replay", "endpoint.remove"}, done)
+	require.Equal(t, []string{"endpoint.create", "endpoint.replay", "endpoint.rotate", "endpoint.disable",
+		"endpoint.enable", "endpoint.replay", "endpoint.remove"}, done)
 }
 
 // TestInstallationWebhook: operators have endpoints of the installation, and read what is published there.
@@ -66,7 +66,8 @@ func TestInstallationWebhook(t *testing.T) {
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
 	require.True(t, e.Everyone)
-	out, _ = d.run("endpoint --installation add mailto:ops@example.com --format mail --mail-user ada --mail-from a@example.com")
+	out, _ = d.run("endpoint --installation add mailto:ops@example.com --format mail --mail-user ada --mail-from " +
+		"a@example.com")
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
 	require.Equal(t, &endpoint.Sender{User: "ada", From: "a@example.com"}, e.Sender)

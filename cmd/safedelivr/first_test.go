@@ -149,7 +149,8 @@ func TestInitRegion(t *testing.T) {
 		"--folder",
 		folder,
 	)
-	for _, want := range []string{"Region: ", "Access key ID: ", "Secret access key: ", "may send to everybody", "example.com is verified"} {
+	for _, want := range []string{"Region: ", "Access key ID: ", "Secret access key: ", "may send to everybody",
+		"example.com is verified"} {
 		require.Contains(t, errs, want)
 	}
 	raw, err := os.ReadFile(filepath.Join(folder, "safedelivr.yaml"))
@@ -173,7 +174,8 @@ func TestInitRefuses(t *testing.T) {
 	sg, mg := "init --provider sendgrid ", "init --provider mailgun "
 	other := "--domain other.test --base-url " + api + "/mg --key-file " + secret(t, "secret-mg")
 	for line, want := range map[string]string{
-		"init --provider pigeon":                             `--provider: "pigeon" must be one of sendgrid, mailgun, postmark, resend, brevo, mailtrap, mailjet, sparkpost, ses, smtp, lmtp`,
+		"init --provider pigeon": `--provider: "pigeon" must be one of sendgrid, mailgun, ` +
+			`postmark, resend, brevo, mailtrap, mailjet, sparkpost, ses, smtp, lmtp`,
 		sg + "--base-url " + api + "/sg --key-file " + wrong: "SendGrid refuses the key (401)",
 		sg + "--key-file /none":                              "no such file",
 		sg + "--user Ann":                                    `"Ann" is not a user name`,
@@ -208,8 +210,8 @@ func TestInitRefuses(t *testing.T) {
 	require.Contains(t, errs, "The key was not checked: SendGrid cannot be reached")
 }
 
-// TestInitTakesBothKeys: init asks for the second part of a key that has two, or takes it from a file, and writes it to a
-// file of its own.
+// TestInitTakesBothKeys: init asks for the second part of a key that has two, or takes it from a file, and writes it to
+// a file of its own.
 func TestInitTakesBothKeys(t *testing.T) {
 	t.Parallel()
 	sim, api := simulatedProviders(t, simulator.Options{})

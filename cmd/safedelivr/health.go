@@ -28,8 +28,8 @@ func healthCommand(c *cli) *cobra.Command {
 		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
 Exit with 0 if it does, with 1 if it does not, and with 4 if it does not answer. It also prints what else is wrong:
-refused webhooks, a full disk, no provider that accepts mail. With --live ask only whether the process answers: it does while
-store and broker are away, and a restart would not help it.`,
+refused webhooks, a full disk, no provider that accepts mail. With --live ask only whether the process answers: it
+does while store and broker are away, and a restart would not help it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			base, caller, err := healthServer(c, args)
 			if err != nil {

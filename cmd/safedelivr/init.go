@@ -47,7 +47,8 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 	f := cmd.Flags()
 	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(providers.Names(), ", "))
 	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: like sg, short for its kind)")
-	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, with the password, or with the secret of an access key (default: ask)")
+	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider, with the password, or with the "+
+		"secret of an access key (default: ask)")
 	f.StringVar(&o.secretKeyFile, "secret-key-file", "",
 		"file with the second part of an API key that has two (default: ask)")
 	o.addServer(f)
@@ -84,8 +85,10 @@ func (o *initFlags) addServer(f *pflag.FlagSet) {
 func (o *initFlags) addRegion(f *pflag.FlagSet) {
 	f.StringVar(&o.Provider.Region, "region", "", "region of Amazon SES, like eu-central-1")
 	f.StringVar(&o.Provider.AccessKeyID, "access-key-id", "", "ID of the access key at Amazon")
-	f.StringVar(&o.Provider.ConfigurationSet, "configuration-set", "", "configuration set of Amazon SES that reports events")
-	f.StringSliceVar(&o.Provider.Topics, "topics", nil, "ARNs of the Amazon SNS topics of its events (default: no webhooks)")
+	f.StringVar(&o.Provider.ConfigurationSet, "configuration-set", "",
+		"configuration set of Amazon SES that reports events")
+	f.StringSliceVar(&o.Provider.Topics, "topics", nil,
+		"ARNs of the Amazon SNS topics of its events (default: no webhooks)")
 }
 
 func setUp(ctx context.Context, c *cli, o *initFlags) error {

@@ -68,7 +68,8 @@ func manPage(cmd *cobra.Command) string {
 	if long == "" {
 		long = cmd.Short
 	}
-	fmt.Fprintf(&b, ".TH %q 1 \"\" %q \"Safedelivr\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n.SH DESCRIPTION\n.nf\n%s\n.fi\n",
+	fmt.Fprintf(&b, ".TH %q 1 \"\" %q \"Safedelivr\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n.SH "+
+		"DESCRIPTION\n.nf\n%s\n.fi\n",
 		strings.ToUpper(pageName(cmd)), app.Version(), manText.Replace(pageName(cmd)), manText.Replace(cmd.Short),
 		manText.Replace(cmd.UseLine()), manText.Replace(long))
 	if flags := flagsOf(cmd); len(flags) > 0 {

@@ -20,7 +20,8 @@ func reference(t *testing.T) string {
 	root := &cobra.Command{Use: "safedelivr"}
 	new(cli).addCommands(root)
 	var b strings.Builder
-	b.WriteString(referenceMark + "\nGenerated from the commands: see `TestReference`. Every command has `--config FILE` and `--help`.\n")
+	b.WriteString(referenceMark + "\nGenerated from the commands: see `TestReference`. Every command has `--config " +
+		"FILE` and `--help`.\n")
 	cell := strings.NewReplacer("|", "\\|", "\n", " ", "{{", "{ {", "<", "&lt;")
 	require.NoError(t, eachCommand(root, func(cmd *cobra.Command) error {
 		if !cmd.Runnable() {

@@ -16,8 +16,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// table is a list that is being printed. It is printed as lines with cells below each other, where an empty cell is a
-// dash, or with --json as one JSON object for each row, where an empty cell is null.
+// table is a list that is being printed. It is printed as lines with cells below each other; an empty cell is a dash.
+// With --json it is one JSON object for each row; an empty cell is null.
 type table struct {
 	out  io.Writer
 	text *tabwriter.Writer
@@ -140,7 +140,7 @@ func count[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// printStory prints the story of a recipient: what became of the mail, and each step with its time in UTC.
+// printStory prints the story of a recipient: the result, and each step with its time in UTC.
 func printStory(w io.Writer, l *client.Log) {
 	state := string(l.State)
 	if l.ReasonText != "" {

@@ -156,7 +156,7 @@ func TestExitCodes(t *testing.T) {
 	for _, e := range exitCodes {
 		require.Contains(t, string(doc), fmt.Sprintf("\n| %d | %s |\n", e.code, e.text))
 	}
-	env := append(testEnv(t), "SAFEDELIVR_LISTEN=127.0.0.1:1") // nobody listens there
+	env := append(testEnv(t), "SAFEDELIVR_LISTEN=127.0.0.1:1") // no process listens there
 	for line, want := range map[string]exitCode{
 		"user list":             exitGood,
 		"user list x":           exitUsage,

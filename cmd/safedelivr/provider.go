@@ -153,7 +153,7 @@ func findingRows(t *table, name string, findings []providers.Finding) {
 	}
 }
 
-// checkReceived prints what is to be said about a mail as it was received.
+// checkReceived prints the findings about a mail as it was received.
 func checkReceived(c *cli, path string) error {
 	file, err := os.Open(path)
 	if err != nil {

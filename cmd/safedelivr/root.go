@@ -93,8 +93,8 @@ func (c *cli) addCommands(root *cobra.Command) {
 			root.AddCommand(cmd)
 		}
 	}
-	add(runGroup, "Run:", initCommand, serveCommand, healthCommand, loginCommand, migrateCommand, backupCommand, demoCommand,
-		rehearseCommand, simulatorCommand, versionCommand, manCommand, rehearsedCommand)
+	add(runGroup, "Run:", initCommand, serveCommand, healthCommand, loginCommand, migrateCommand, backupCommand,
+		demoCommand, rehearseCommand, simulatorCommand, versionCommand, manCommand, rehearsedCommand)
 	add("send", "Send:", sendCommand, batchCommand, logCommand, messageCommand, templateCommand, endpointCommand)
 	add("operate", "Operate:", userCommand, keyCommand, providerCommand, blockCommand, suppressionCommand, updatesCommand,
 		statsCommand, waitingCommand, queuesCommand, workersCommand, auditCommand)

@@ -120,7 +120,8 @@ func (o *sendFlags) add(f *pflag.FlagSet) {
 		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave it out; may be given several times")
 	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
 	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
-	f.StringArrayVar(&o.inline, "inline", nil, "image that the HTML shows as cid: and its file name; may be given several times")
+	f.StringArrayVar(&o.inline, "inline", nil, "image that the HTML shows as cid: and its file name; may be given "+
+		"several times")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing, and say what would happen")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
@@ -246,7 +247,8 @@ func (o *sendFlags) post(ctx context.Context, api *operator, query url.Values, o
 		_ = w.CloseWithError(err) // the reader of the pipe gets the error
 		written <- err
 	}()
-	err := api.Call(ctx, http.MethodPost, client.Path("batches"), query, r, out, client.ContentType(parts.FormDataContentType()))
+	err := api.Call(ctx, http.MethodPost, client.Path("batches"), query, r, out,
+		client.ContentType(parts.FormDataContentType()))
 	_ = r.Close() // the writer stops if the answer came early
 	if wrong := <-written; wrong != nil && !errors.Is(wrong, io.ErrClosedPipe) {
 		return wrong

@@ -28,8 +28,8 @@ func serveCommand(c *cli) *cobra.Command {
 		Use:   "serve",
 		Short: "Run Safedelivr: API, webhooks and workers",
 		Long: `Run Safedelivr. By default everything runs in this process, on SQLite and an in-process broker.
-SAFEDELIVR_STORE=postgres://… switches to PostgreSQL, and SAFEDELIVR_CASSANDRA_HOSTS with SAFEDELIVR_AMQP_URL to Cassandra
-and RabbitMQ. Roles can then run apart.
+SAFEDELIVR_STORE=postgres://… switches to PostgreSQL, and SAFEDELIVR_CASSANDRA_HOSTS with SAFEDELIVR_AMQP_URL to
+Cassandra and RabbitMQ. Roles can then run apart.
 SIGHUP makes it read keys, the lists of GitHub, the log level and the certificate again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			with := *c
@@ -47,7 +47,7 @@ SIGHUP makes it read keys, the lists of GitHub, the log level and the certificat
 	cmd.Flags().StringVar(&roles, "roles", "",
 		"what this process does, separated by commas: api, webhooks, worker (default: all)")
 	cmd.Flags().BoolVar(&restored, "after-restore", false,
-		"hold all mail that was accepted before now, because the backup does not contain what was sent since")
+		"hold all mail accepted before now, because the backup does not know which mail was sent since")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func serve(ctx context.Context, c *cli, cfg *config.Config, restored bool) error
 			a.Close()
 			return fmt.Errorf("nothing was started: cannot hold the mail that was accepted before: %w", err)
 		}
-		log.Warn("mail that was accepted before now is held: cancel what was sent already, then run safedelivr hold lift")
+		log.Warn("mail accepted before now is held: cancel mail that was sent already, then run safedelivr hold lift")
 	}
 	if link, err := a.LoginLink(ctx, login.LocalUser()); err != nil {
 		log.Warn("cannot make a link to log in to the dashboard", "err", err)

@@ -22,9 +22,9 @@ func simulatorCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulator",
 		Short: "Simulate the providers' HTTP APIs",
-		Long: `Simulate SendGrid, Mailgun, Postmark, Resend, Brevo, Mailtrap, Mailjet, SparkPost and Amazon SES, and mail servers,
-with faults and webhooks. Each provider has its own path: base_url http://HOST/<provider>. The control API is under
-/control/.
+		Long: `Simulate SendGrid, Mailgun, Postmark, Resend, Brevo, Mailtrap, Mailjet, SparkPost and Amazon SES, and mail
+servers, with faults and webhooks. Each provider has its own path: base_url http://HOST/<provider>. The control API is
+under /control/.
 
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg
   --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg

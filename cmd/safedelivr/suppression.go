@@ -11,7 +11,8 @@ import (
 )
 
 func suppressionCommand(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to, for all users or for one (--user)"}
+	cmd := &cobra.Command{Use: "suppression",
+		Short: "Addresses that no mail is sent to, for all users or for one (--user)"}
 	var user string
 	cmd.PersistentFlags().StringVar(&user, "user", "", "the list of this user, by name or id, instead of everyone's")
 	list := ofUserOrAll(&user)

@@ -63,7 +63,8 @@ func TestTemplates(t *testing.T) {
 	_, err := readTemplate(os.DirFS(dir), "bad")
 	require.NoError(t, err)
 	for line, want := range map[string]string{
-		"template push " + dir:                   "bad: The request is not valid; nothing was changed. See errors.\n  text: Line 2: {% if %} has no condition.",
+		"template push " + dir: "bad: The request is not valid; nothing was changed. See errors.\n  " +
+			"text: Line 2: {% if %} has no condition.",
 		"template show nothing":                  "there is no template nothing",
 		"template publish welcome x":             "x is not the number of a version",
 		"template preview welcome --vars x":      "--vars is not a JSON object",

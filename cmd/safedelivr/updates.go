@@ -27,11 +27,12 @@ func updatesCommand(c *cli) *cobra.Command {
 	var user string
 	var follow, installation bool
 	cmd := command(c, call{
-		op: "listUpdates", use: "updates", short: "Print the status changes of a user's mail, oldest first", json: "print JSON",
-		long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
-also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
-as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
-want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
+		op: "listUpdates", use: "updates", short: "Print the status changes of a user's mail, oldest first",
+		json: "print JSON",
+		long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events
+all also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow it prints new ones
+as they come. With --json each line is an update as GET /v1/updates has it. With --installation it prints the notices
+for operators instead: suspended providers, outages, limits that are nearly used up.`,
 		only: []string{"batch", "events", "from", "state", "tag"},
 		usage: map[string]string{
 			"batch":  "only those of this batch",

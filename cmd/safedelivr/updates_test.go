@@ -117,8 +117,8 @@ func TestMessageCommands(t *testing.T) {
 	require.Regexp(t, `(?s)cancelled  cancelled  the sender has cancelled the message\nann@example.com  cancelled`, out)
 }
 
-// TestFollowThroughSocket: a command that follows what happens prints updates as they come from the process that holds
-// the data folder, and that process ends the request when the user ends the command.
+// TestFollowThroughSocket: a command with --follow prints updates as they come from the process that holds the data
+// folder. That process ends the request when the user ends the command.
 func TestFollowThroughSocket(t *testing.T) {
 	t.Parallel()
 	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"}

@@ -88,8 +88,8 @@ var calls = []way{
 // argument finds what a command must be given.
 var argument = regexp.MustCompile(`^[A-Z]+$`)
 
-// derived returns the lines that follow from the operation of a command, unless calls has them: a thing that does not
-// exist is missing, and what is read without an ID or a name is printed.
+// derived returns the lines that follow from the operation of a command, unless calls has them. A thing that does not
+// exist is missing. A call that reads without an ID or a name prints its answer.
 func derived(name string, cmd *cobra.Command) (out []way) {
 	o, ok := operations()[cmd.Annotations["operation"]]
 	has := map[exitCode]bool{}
@@ -179,7 +179,7 @@ var otherwise = map[string]string{
 	"updateEndpoint": "nothing: it replaces all settings, with headers that no answer has",
 }
 
-// TestEveryOperationHasACommand: whatever the API can do, the command line can do.
+// TestEveryOperationHasACommand: the command line can do all that the API can.
 func TestEveryOperationHasACommand(t *testing.T) {
 	t.Parallel()
 	has := map[string]bool{}

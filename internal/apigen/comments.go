@@ -39,7 +39,8 @@ func (c *comments) read(pkg string) {
 	for _, entry := range list {
 		if err == nil && strings.HasSuffix(entry.Name(), ".go") && !strings.HasSuffix(entry.Name(), "_test.go") {
 			var f *ast.File
-			if f, err = parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry.Name()), nil, parser.ParseComments); err == nil {
+			if f, err = parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry.Name()), nil,
+				parser.ParseComments); err == nil {
 				addComments(f, out)
 			}
 		}

@@ -1,6 +1,6 @@
-// Command apigen writes what is derived from the table of operations: the description of the API, the calls of the Go
-// client, and the texts of the flags of the command line. Run it as "go generate ./api". A test fails if its output
-// is not up to date.
+// Command apigen writes three files from the table of operations: the description of the API, the calls of the Go
+// client, and the help of the command line's flags. Run it as "go generate ./api". A test fails if its output is not up
+// to date.
 package main
 
 import (
@@ -45,5 +45,6 @@ func generate(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"api/openapi.yaml": api, "client/calls.go": calls, "cmd/safedelivr/comments.go": texts}, words.err
+	return map[string][]byte{"api/openapi.yaml": api, "client/calls.go": calls, "cmd/safedelivr/comments.go": texts},
+		words.err
 }

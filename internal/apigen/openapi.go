@@ -33,7 +33,7 @@ const (
 	postsMark    = "  # The types of posts.\n"
 )
 
-// openAPI returns the description of the API: the part that is written by hand with the operations of the table.
+// openAPI returns the description of the API: the hand-written part with the operations of the table.
 func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, error) {
 	base, err := os.ReadFile(filepath.Join(root, "api/openapi.base.yaml"))
 	if err != nil {
@@ -51,7 +51,7 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	slices.SortStableFunc(ops, func(a, b operation.Operation) int { return strings.Compare(a.Path(), b.Path()) })
 	for i := range ops {
 		path := "  " + ops[i].Path() + ":\n"
-		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are written by hand
+		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are hand-written
 			here := description{words: words, schemas: d.schemas, byHand: d.byHand}
 			here.operation(&ops[i])
 			d.err = errors.Join(d.err, here.err)
@@ -97,7 +97,7 @@ type description struct {
 	words   *comments
 	paths   strings.Builder
 	schemas map[string]string // by name
-	byHand  string            // the schemas that are written by hand
+	byHand  string            // the hand-written schemas
 	path    string            // the last one
 	err     error             // the first one
 }
@@ -106,7 +106,7 @@ func (d *description) line(indent int, format string, args ...any) {
 	d.paths.WriteString(strings.Repeat(" ", indent) + fmt.Sprintf(format, args...) + "\n")
 }
 
-// hasByHand reports whether a schema is written by hand.
+// hasByHand reports whether a schema is hand-written.
 func (d *description) hasByHand(name string) bool {
 	return strings.Contains(d.byHand, "\n    "+name+":")
 }
@@ -178,8 +178,8 @@ func (d *description) body(o *operation.Operation) {
 	d.line(8, "content: {application/json: {schema: %s%s}}", d.schema(body, true), example)
 }
 
-// The statuses of errors of all operations, and of those with a body besides. 404 is one of those that name something
-// in their path, and 409 of those that take an Idempotency-Key.
+// The statuses of errors of all operations, and the further ones of those with a body. Operations that name something
+// in their path have 404, too, and those with an Idempotency-Key 409.
 var (
 	statuses     = []int{400, 401, 403, 429, 500, 503}
 	bodyStatuses = []int{413, 415, 422}
@@ -196,7 +196,8 @@ func (d *description) responses(o *operation.Operation) {
 		headers = append(headers, `Idempotency-Replayed: {$ref: "#/components/headers/Replayed"}`)
 	}
 	if o.Status == http.StatusCreated {
-		headers = append(headers, "Location: {description: Path of what was created., required: true, schema: {type: string}}")
+		headers = append(headers,
+			"Location: {description: Path of the created resource., required: true, schema: {type: string}}")
 	}
 	returns := o.Returns
 	if returns == "" {
@@ -231,12 +232,13 @@ func (d *description) responses(o *operation.Operation) {
 func errorResponses(statuses []int) string {
 	var b strings.Builder
 	for _, status := range slices.Sorted(slices.Values(statuses)) {
-		fmt.Fprintf(&b, "        \"%d\": {$ref: \"#/components/responses/%s\"}\n", status, cmp.Or(errorNames[status], "Problem"))
+		fmt.Fprintf(&b, "        \"%d\": {$ref: \"#/components/responses/%s\"}\n", status,
+			cmp.Or(errorNames[status], "Problem"))
 	}
 	return b.String()
 }
 
-// errorsMark is where calls that are written by hand have the errors of all calls, and those with the statuses that it
+// errorsMark is the place in a hand-written call for the errors of all calls, and for those with the statuses that it
 // names.
 var errorsMark = regexp.MustCompile(`(?m)^        # errors((?: \d{3})*)\n`)
 
@@ -442,7 +444,8 @@ func posts() string {
 			body = "{anyOf: [" + strings.Join(bodies, ", ") + "]}"
 		}
 		fmt.Fprintf(&b, "  %s:\n    post:\n      tags: [endpoints]\n      operationId: %s\n      summary: %s\n"+
-			"      security: []\n      parameters: *signed\n      requestBody: {required: true, content: {application/json: {schema: %s}}}\n"+
+			"      security: []\n      parameters: *signed\n      requestBody: {required: true, content: {application/json: "+
+			"{schema: %s}}}\n"+
 			"      responses: *accepted\n", t, name, t.Title(), body)
 	}
 	return b.String()

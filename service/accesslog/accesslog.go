@@ -73,7 +73,7 @@ type Log struct {
 	days string // the day that was last added to the index; used by one writer at a time
 }
 
-// New returns a log. Close writes what is left.
+// New returns a log. Close writes the remaining entries.
 func New(store background.Store, log *slog.Logger) *Log {
 	l := &Log{store: store, log: log, dirty: map[*Entry]bool{}}
 	l.Writer = background.New("access log", log, l.flush)

@@ -1,7 +1,7 @@
-// Package background writes small things to the store without anybody waiting for them, and lists them again.
+// Package background writes small things to the store without making a request wait for them, and lists them again.
 //
-// What is added stays in memory for up to two seconds, so a crash loses the newest. The store has it as transient
-// values in buckets, an hour or a day each, and an index of the buckets.
+// Additions stay in memory for up to two seconds, so a crash loses the newest. The store has them as transient values
+// in buckets, an hour or a day each, and an index of the buckets.
 package background
 
 import (
@@ -25,7 +25,7 @@ type Store interface {
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
-// Writer writes in the background what was added. Its methods may be called by many goroutines at once.
+// Writer writes additions in the background. Its methods may be called by many goroutines at once.
 type Writer struct {
 	name  string // of the log, in messages
 	log   *slog.Logger
@@ -44,7 +44,7 @@ func New(name string, log *slog.Logger, flush func(ctx context.Context) (left bo
 	return &Writer{name: name, log: log, flush: flush}
 }
 
-// Added has what was added written soon. It does not wait.
+// Added has the additions written soon. It does not wait.
 func (w *Writer) Added() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *Writer) Write(ctx context.Context) error {
 	return err
 }
 
-// Close writes what is left and stops the writer. It waits for writes in the background.
+// Close writes the remaining additions and stops the writer. It waits for writes in the background.
 func (w *Writer) Close() {
 	w.mu.Lock()
 	w.closed = true

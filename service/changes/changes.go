@@ -201,7 +201,7 @@ func (c *Changes) all(
 	return results, err
 }
 
-// try says what would become of some records with different ids.
+// try finds the results that some records with different ids would have.
 func (c *Changes) try(ctx context.Context, ts []*task) error {
 	t := try{Changes: c, tasks: ts}
 	defer t.close()

@@ -33,7 +33,7 @@ type group struct {
 // sendAtOnce is how many batches are stored at the same time.
 const sendAtOnce = 8
 
-// plan finds out what is to be done, and changes nothing. Tasks without a result are done by do.
+// plan decides what to do, and changes nothing. Tasks without a result are done by do.
 func (t *try) plan(ctx context.Context) error {
 	if err := t.read(ctx); err != nil {
 		return err

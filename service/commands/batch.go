@@ -51,9 +51,9 @@ type Result struct {
 	Command models.CommandKind `json:"command"`
 	DryRun  bool               `json:"dry_run,omitempty"` // the command was not given
 	Changed bool               `json:"changed"`           // false if the command has nothing to change
-	// Recipients is the number of recipients that the command reaches: those that a stop or
-	// a cancellation withholds, a resumption sends, a retry or release sends again, or new times apply to.
-	// It is 0 if nothing changed, and nil if they could not be counted.
+	// Recipients is the number of recipients that the command reaches. A stop or a cancellation withholds their mail, a
+	// resumption sends it, a retry or release sends it again, and new times apply to it. It is 0 if nothing changed, and
+	// nil if they could not be counted.
 	Recipients       *int   `json:"recipients"`
 	Stopped          bool   `json:"stopped"`   // state after the command
 	Cancelled        bool   `json:"cancelled"` // state after the command
@@ -107,7 +107,7 @@ func (s *Commands) DryRunBatch(
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})
 }
 
-// Reschedule names the times of a batch that are to be changed.
+// Reschedule has new times of a batch.
 type Reschedule struct {
 	Batch        string // ID
 	intake.Times        // those that are named
@@ -471,9 +471,9 @@ func requeueEntry(b *models.Batch) models.AgendaEntry {
 	}
 }
 
-// requeueEntries returns entries that find a batch after a command, even if this process ends right after it: one for
-// soon, and one for when the command is in effect or never will be. If the batch gets another time, they are not due
-// before.
+// requeueEntries returns entries that find a batch after a command, even if this process ends right after it. One is
+// for soon, and one for when the command is in effect or never will be. If the batch gets another time, they are not
+// due before.
 func (s *Commands) requeueEntries(b *models.Batch, c *models.Command) []models.AgendaEntry {
 	soon := requeueEntry(b)
 	late := soon

@@ -31,8 +31,8 @@ var batchCommands = []struct {
 	},
 	{
 		models.ResumeBatch, "resume", "resumeBatch", "Resume a stopped batch",
-		"Mail that was not sent yet goes out. A batch that an operator stopped can be resumed only with the scope `operate`; " +
-			"otherwise the answer is 403 (`stopped_by_operator`).",
+		"Mail that was not sent yet goes out. A batch that an operator stopped can be resumed only with the scope " +
+			"`operate`; otherwise the answer is 403 (`stopped_by_operator`).",
 	},
 	{
 		models.CancelBatch, "cancel", "cancelBatch", "Cancel a batch",
@@ -40,13 +40,13 @@ var batchCommands = []struct {
 	},
 	{
 		models.TryBatch, "try", "tryBatch", "Try waiting mail of a batch now",
-		"Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch still " +
-			"count. If there is no such mail, nothing changes.",
+		"Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch " +
+			"still count. If there is no such mail, nothing changes.",
 	},
 	{
 		models.RetryBatch, "retry", "retryBatch", "Retry the failed mail of a batch",
-		"Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused the " +
-			"recipient permanently. If there is no such mail, nothing changes.",
+		"Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused " +
+			"the recipient permanently. If there is no such mail, nothing changes.",
 	},
 	{
 		models.ReleaseBatch, "release", "releaseBatch", "Release the held mail of a batch",
@@ -74,8 +74,8 @@ func Operations(s *Commands) []operation.Operation {
 		operation.As[client.BatchControlResult](operation.Changing(operation.Operation{
 			Name: "releaseLog", Route: "POST /v1/logs/{id}/release", Tag: operation.TagControl,
 			Title: "Release one log", Returns: operation.ResultOfCommand,
-			Text: "Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the " +
-				"mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released " +
+			Text: "Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or " +
+				"the mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released " +
 				"before, nothing changes. Needs the scope `send`, or `operate` for the logs of other users.",
 		}, func(ctx context.Context, who caller.Caller, in *dryCommandOn, r idempotency.Repeat) (Result, bool, error) {
 			if in.DryRun {

@@ -81,9 +81,8 @@ func (s *Commands) checkRelease(who caller.Caller, rel *client.Release) error {
 	return f.Err()
 }
 
-// SendSelected sends logs and whole batches again that the caller may control: those that
-// have failed and cannot arrive twice (RetryBatch), or those that are held because their
-// outcome is unknown (ReleaseBatch). Others of them stay as they are.
+// SendSelected sends logs and whole batches again that the caller may control. They have failed and cannot arrive twice
+// (RetryBatch), or are held because their outcome is unknown (ReleaseBatch). Others of them stay as they are.
 func (s *Commands) SendSelected(
 	ctx context.Context, who caller.Caller, do models.CommandKind, ids []models.ID, why string, r idempotency.Repeat,
 ) (client.ReleaseResult, bool, error) {

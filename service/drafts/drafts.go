@@ -42,7 +42,7 @@ type Draft struct {
 	ID string `json:"-"`
 	// Version counts the changes of the draft.
 	Version int `json:"-"`
-	// Editor names the page that saved it. A page replaces what it has saved itself.
+	// Editor names the page that saved it. A page may replace what it saved itself.
 	Editor string            `json:"editor"`
 	Saved  time.Time         `json:"saved"`
 	Fields map[string]string `json:"fields"`

@@ -1,6 +1,5 @@
-// Package endpoints keeps the endpoints of users: the addresses of their applications to which
-// updates of their mail are posted. Those of the installation have the owner feed.Installation
-// instead of a user. Workers post.
+// Package endpoints keeps the endpoints of users: the addresses of their applications to which updates of their mail
+// are posted. Those of the installation have the owner feed.Installation instead of a user. Workers post.
 package endpoints
 
 import (
@@ -85,7 +84,8 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
 		ID: models.NewBatchID(now).String(), User: user, Created: now,
-		Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))}, Generation: 1, Replay: &head,
+		Secrets:    []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))},
+		Generation: 1, Replay: &head,
 	}
 	if apply(n, &e); n.Everyone {
 		e.Everyone, e.Start = true, endpoint.Start{At: now, Generation: e.Generation}
@@ -249,7 +249,7 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 	})
 }
 
-// restart enables an endpoint, and lets f say what is to be posted again.
+// restart enables an endpoint, and lets f choose the posts to repeat.
 func (s *Endpoints) restart(
 	ctx context.Context, user, id string, kind models.CommandKind,
 	f func(e *endpoint.Endpoint, state *endpoint.State) error,
@@ -259,7 +259,7 @@ func (s *Endpoints) restart(
 		if err != nil {
 			return problem.FromStore("read endpoint", err)
 		}
-		if state.Generation == e.Generation { // otherwise an earlier replay is to be taken over yet
+		if state.Generation == e.Generation { // otherwise an earlier replay is still pending
 			e.Replay, e.Again = nil, nil
 		}
 		if err := f(e, &state); err != nil {

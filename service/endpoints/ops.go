@@ -61,16 +61,16 @@ type (
 const (
 	tag        = "endpoints"
 	anEndpoint = "The endpoint."
-	aboutPosts = "Posts the updates of your mail that follow to `url`, as Standard Webhooks describes it. Posts have the header " +
-		"fields `webhook-id`, `webhook-timestamp` and `webhook-signature`. They are signed with the `secret` of the answer, " +
-		"which no later answer has.\n\n" +
+	aboutPosts = "Posts the updates of your mail that follow to `url`, as Standard Webhooks describes it. Posts have " +
+		"the header fields `webhook-id`, `webhook-timestamp` and `webhook-signature`. They are signed with the `secret` of " +
+		"the answer, which no later answer has.\n\n" +
 		"An answer with a status from 200 to 299 within 15 seconds accepts a post. Redirects are not followed. A post is " +
 		"repeated with the same `webhook-id` after 5 s, 30 s, 2 min, 10 min, 1, 3, 6, 12 and 24 h, or after the time that " +
-		"`Retry-After` names, if that is longer. 410 disables the endpoint, and so do five days without an accepted post. The " +
-		"address may not be in a private network, unless the operator allows it.\n\n" +
+		"`Retry-After` names, if that is longer. 410 disables the endpoint, and so do five days without an accepted post. " +
+		"The address may not be in a private network, unless the operator allows it.\n\n" +
 		"With `installation=true` it is an endpoint of the installation, which gets the notices for operators. These are " +
-		"providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are " +
-		"nearly used up. The other calls about endpoints have the parameter, too."
+		"providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that " +
+		"are nearly used up. The other calls about endpoints have the parameter, too."
 )
 
 // Operations returns the calls about endpoints. of returns the endpoints for what a caller does.
@@ -102,8 +102,8 @@ func reads(of func(caller.Caller) *Endpoints) []operation.Operation {
 		}),
 		operation.Reading(operation.Operation{
 			Name: "getEndpointPost", Route: "GET /v1/endpoints/{id}/posts/{post}", Tag: tag, Scope: models.ScopeRead,
-			Title: "Get what was posted", Text: "The header fields and the body of one of the newest hundred posts.",
-			Returns: "What was posted.", Errors: []int{http.StatusGone},
+			Title: "Get the request of a post", Text: "The header fields and the body of one of the newest hundred posts.",
+			Returns: "The request of the post, as it would be made now.", Errors: []int{http.StatusGone},
 		}, func(ctx context.Context, who caller.Caller, in *onePost) (client.EndpointRequest, error) {
 			return of(who).Request(ctx, in.owner(who), in.ID, in.Post)
 		}),

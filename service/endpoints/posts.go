@@ -91,8 +91,8 @@ func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (clie
 // hiddenValue replaces secret values of header fields.
 const hiddenValue = "(hidden)"
 
-// Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed
-// or erased meanwhile is not in it.
+// Request returns the request of one of the newest posts. Its body is made anew, as for a retry: what was removed or
+// erased meanwhile is not in it.
 func (s *Endpoints) Request(ctx context.Context, user, id, post string) (client.EndpointRequest, error) {
 	e, state, err := s.stateOf(ctx, user, id)
 	if err != nil {

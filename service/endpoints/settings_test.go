@@ -73,7 +73,8 @@ func TestSettings(t *testing.T) {
 		"header of two lines": {
 			ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"A": "1\r\nB: 2"} }, []string{"/headers/A"},
 		},
-		"long header": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"A": long} }, []string{"/headers/A"}},
+		"long header": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"A": long} },
+			[]string{"/headers/A"}},
 	} {
 		n := client.EndpointSettings{URL: "https://x.test/hook"}
 		c.change(&n)

@@ -39,10 +39,10 @@ type Eraser struct{ Deps }
 // New returns an Eraser of the addresses in a store.
 func New(d Deps) *Eraser { return &Eraser{d} }
 
-// Address does a part of the erasure of an address, its name and variables from all stored mail: the first one, or that
-// of the next cursor of the part before. A part takes a few seconds and may be repeated. Mail to the address that was
-// not sent fails with the reason erased, and no command sends mail to it again. Mail that is accepted after the erasure
-// has begun keeps the address. The audit trail names only the domain.
+// Address does a part of the erasure of an address, its name and variables from all stored mail. cursor is that of the
+// answer before, or empty for the first part. A part takes a few seconds and may be repeated. Mail to the address that
+// was not sent fails with the reason erased, and no command sends mail to it again. Mail that is accepted after the
+// erasure has begun keeps the address. The audit trail names only the domain.
 func (s *Eraser) Address(
 	ctx context.Context, who caller.Caller, address, cursor, why string, r idempotency.Repeat,
 ) (client.Erasure, bool, error) {
@@ -148,9 +148,9 @@ func Operations(s *Eraser) []operation.Operation {
 		operation.Changing(operation.Operation{
 			Name: "eraseAddress", Route: "POST /v1/erasures", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "Erase an address", Returns: "What the part has done.",
-			Text: "Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the " +
-				"search. The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may " +
-				"be done again.\n\n" +
+			Text: "Removes an address, its name and variables from all stored recipients, events and webhook posts, and from " +
+				"the search. The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a " +
+				"part may be done again.\n\n" +
 				"Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail " +
 				"that is accepted after the first request keeps the address. The audit trail names only the domain.",
 		}, func(

@@ -67,8 +67,8 @@ func Sample(chunks int) []int {
 	return out
 }
 
-// Of returns the flow of a batch with a number of chunks at a time, from the calls of a sample
-// of chunks and from the health of the providers by name.
+// Of returns the flow of a batch with a number of chunks at a time. It reads the calls of a sample of chunks and the
+// health of the providers by name.
 func Of(chunks int, sample []Record, health map[string][]Health, now time.Time) Flow {
 	f := Flow{Chunks: chunks, Sampled: len(sample)}
 	scale := float64(chunks) / float64(max(1, len(sample)))

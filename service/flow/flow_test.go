@@ -94,8 +94,7 @@ func TestOutage(t *testing.T) {
 	require.Equal(t, []Outage{over}, s.of(5000, Health{earlier, true}).Outages)
 }
 
-// A refusal of mail is no outage, and neither is what becomes of accepted mail: a bounce, a
-// retry, or a retry by a user.
+// A refusal of mail is no outage. Neither is a bounce of accepted mail, a retry, or a retry by a user.
 func TestNoOutage(t *testing.T) {
 	t.Parallel()
 	var s script

@@ -15,7 +15,8 @@ func TestRepeatedCallIsAccepted(t *testing.T) {
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	who := models.SetTo(2)
 	answer := func(after time.Duration, class models.Class, reason models.Reason) models.Outcome {
-		return models.Outcome{Attempt: 1, At: at.Add(after), Parts: []models.Part{{Class: class, Reason: reason, Recipients: who}}}
+		return models.Outcome{Attempt: 1, At: at.Add(after),
+			Parts: []models.Part{{Class: class, Reason: reason, Recipients: who}}}
 	}
 	outcomes := []models.Outcome{
 		answer(3*time.Minute, models.Accepted, ""), answer(4*time.Minute, models.Unavailable, models.StartByPassed),

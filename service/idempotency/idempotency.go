@@ -45,10 +45,9 @@ const (
 	storeTime  = 5 * time.Second // to store an answer or to end a lease
 )
 
-// Once calls do for a request of a user, and again for its repeats until a call succeeds.
-// Later repeats get the result of that call, and replayed is true. The ID and the time of
-// the claim that do gets are those of the first attempt, so that a repeat finishes what
-// the first attempt began. older reports whether there was an earlier attempt.
+// Once calls do for a request of a user, and again for its repeats until a call succeeds. Later repeats get the result
+// of that call, and replayed is true. do gets the ID and the time of the first attempt's claim, so that a repeat
+// finishes what the first attempt began. older reports whether there was an earlier attempt.
 func Once[T any](
 	ctx context.Context,
 	g *Guard,

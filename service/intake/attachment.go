@@ -84,7 +84,8 @@ func (in *Intake) Attach(at string, a *Attachment) {
 	if !a.Flawed {
 		a.check(at, &in.Mistakes)
 		same := func(o *Attachment) bool { return o.ContentID == a.ContentID }
-		if a.ContentID != "" && validContentID(a.ContentID) && a.Disposition != "attachment" && slices.ContainsFunc(in.list, same) {
+		if a.ContentID != "" && validContentID(a.ContentID) && a.Disposition != "attachment" &&
+			slices.ContainsFunc(in.list, same) {
 			in.Wrong(at+"/content_id", "repeated", "Another attachment has this content id.")
 		}
 	}
@@ -160,8 +161,8 @@ func (a *attachments) described() (out []models.Attachment) {
 	return out
 }
 
-// Pieces calls f for each piece of the attachments of the checked batch; of equal attachments,
-// for those of one. The piece is valid until f returns.
+// Pieces calls f for each piece of the attachments of the checked batch; of equal attachments, for those of one. The
+// piece is valid until f returns.
 func (a *attachments) Pieces(f func(sha256 string, number int, piece []byte) error) error {
 	var done []string
 	var space []byte

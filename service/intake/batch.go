@@ -14,8 +14,8 @@ import (
 // empty text in a field that is filled; elsewhere an empty text counts as absent. The description of the API is made
 // from it, as from the structs of operations. There the tag whole names the schema of a field, and not of its elements.
 type Batch struct {
-	// An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template
-	// it is required, like `subject`, and `text` or `html`.
+	// An RFC 5322 address with or without a name. International domains are converted to punycode. Without a template it
+	// is required, like `subject`, and `text` or `html`.
 	From string `json:"from" schema:"Mailbox"`
 	// A mailbox, or a list of at most 10.
 	ReplyTo []string `json:"reply_to" max:"10" whole:"ReplyTo"`
@@ -32,18 +32,18 @@ type Batch struct {
 	// Language of the template, like `de-AT`. It falls back to `de`, and that to the default.
 	Language string `json:"language"`
 	Category string `json:"category"` // The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag.
-	// Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says
-	// what was left out.
+	// Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what
+	// was left out.
 	Tags []string `json:"tags" max:"10" schema:"Tag" unique:"true"`
-	// Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
-	// the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
-	// Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
-	// servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
+	// Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the
+	// values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that
+	// a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`,
+	// `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
 	Headers  []models.Header   `json:"headers" max:"20" whole:"NewHeaders"`
 	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
-	// Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one
-	// recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is
-	// first: in `to`, `cc`, `bcc`. See docs/api.md.
+	// Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient
+	// in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in
+	// `to`, `cc`, `bcc`. See docs/api.md.
 	CC []string `json:"cc" schema:"Mailbox"`
 	// Addresses that get the mail of `cc`, and that no other recipient sees.
 	BCC []string `json:"bcc" schema:"Mailbox"`
@@ -55,28 +55,28 @@ type Batch struct {
 
 	// Send one mail for each repetition of an address. Default: repeated addresses are dropped.
 	AllowDuplicates bool `json:"allow_duplicates"`
-	// Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set
-	// at the provider.
+	// Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, even if it is on at
+	// the provider.
 	TrackOpens bool `json:"track_opens"`
-	// Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set
-	// at the provider.
+	// Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, even if it is on at
+	// the provider.
 	TrackClicks bool `json:"track_clicks"`
-	// Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of
-	// a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes
-	// from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server
-	// has SAFEDELIVR_PUBLIC_URL.
+	// Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a
+	// recipient has the first. Give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the
+	// `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has
+	// SAFEDELIVR_PUBLIC_URL.
 	Unsubscribe *bool `json:"unsubscribe"`
 }
 
 // Times are those of a batch, or of a recipient in place of those of the batch, as a request gives them. An empty one
 // is not given.
 type Times struct {
-	// When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in
-	// `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it
-	// shows twice the first is meant. Default: at once.
+	// When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`,
+	// at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the
+	// first is meant. Default: at once.
 	DeliverAt string `json:"deliver_at" filled:"true"`
-	// After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
-	// `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
+	// After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`.
+	// It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
 	// (`SAFEDELIVR_TIMES_EXPIRE_AFTER`).
 	ExpiresAt string `json:"expires_at" filled:"true"`
 	// IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`.
@@ -95,7 +95,7 @@ type Window struct {
 	Zone     string   `json:"time_zone"`
 	Weekdays []string `json:"weekdays"`
 	Strict   bool     `json:"strict"`
-	None     bool     // mail may leave at any time, whatever the default is
+	None     bool     // mail may leave at any time, in spite of the default
 }
 
 // Names of fields.

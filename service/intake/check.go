@@ -32,7 +32,8 @@ func (in *Intake) Check() (models.Batch, error) {
 	if in.Batch.Template == "" && !in.Permissive() {
 		in.structured.report(&in.Mistakes)
 	}
-	if in.template != nil && in.Mistakes.Mistakes.Found() == 0 { // mistakes in the request may have thousands of consequences
+	// Mistakes in the request may have thousands of consequences.
+	if in.template != nil && in.Mistakes.Mistakes.Found() == 0 {
 		if err := in.fill(); err != nil {
 			return models.Batch{}, err
 		}
@@ -78,8 +79,7 @@ func (in *Intake) countKept(batch *models.Batch) error {
 	return in.noneLeft()
 }
 
-// keepRepeats says whether the spool keeps repeated addresses. It frees the hashes
-// of addresses, which only add needs.
+// keepRepeats says whether the spool keeps repeated addresses. It frees the hashes of addresses, which only add needs.
 func (in *Intake) keepRepeats() {
 	in.spool.repeats = in.Batch.AllowDuplicates
 	in.spool.seen = nil

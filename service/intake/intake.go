@@ -1,6 +1,6 @@
 // Package intake reads and checks the batches that users send. An Intake has the fields of a request and reads its
-// recipients, whatever the format is. It keeps them and the attachments in memory or files, collects every mistake, and
-// returns the checked batch. It stores nothing.
+// recipients from any format. It keeps them and the attachments in memory or files, collects every mistake, and returns
+// the checked batch. It stores nothing.
 package intake
 
 import (
@@ -26,12 +26,11 @@ const (
 	maxNameLen  = 256
 )
 
-// MaxVars is the number of variables that a recipient may have, and of placeholders that
-// need a value.
+// MaxVars is the number of variables that a recipient may have, and of placeholders that need a value.
 const MaxVars = 100
 
-// yieldAfter is the number of recipients after which an Intake yields the processor and
-// asks whether the client is still there.
+// yieldAfter is the number of recipients after which an Intake yields the processor and asks whether the client is
+// still there.
 const yieldAfter = 250
 
 // Config holds the limits and the defaults of batches.
@@ -42,19 +41,17 @@ type Config struct {
 	Kept          time.Duration // how long a batch is kept; a scheduled one must expire before; 0: no limit
 	ExpireAfter   time.Duration // time after which a batch expires, if the request names none
 	SpoolDir      string        // directory for the recipients and attachments of large requests
-	// Enter waits until a long request may be computed for; see priority.Scheduler. It may be
-	// nil.
+	// Enter waits until a long request may be computed for; see priority.Scheduler. It may be nil.
 	Enter func() (leave func(), err error)
-	// Spooling is called before n bytes are written to the spool, and with the negative
-	// number of them when the request is done. It may be nil.
+	// Spooling is called before n bytes are written to the spool, and with the negative number of them when the request is
+	// done. It may be nil.
 	Spooling  func(n int64) error
 	Providers map[string]bool // names of the configured providers
 	// Template returns the template of a reference in a language. It may be nil if no request names one.
 	Template func(ref, language string) (*templates.Filler, error)
 	// Defaults returns what a batch has if its request names nothing else. It may be nil.
 	Defaults func() (models.SendDefaults, error)
-	// UnsubscribeURL is the page at which recipients unsubscribe, without their token; empty:
-	// there is none.
+	// UnsubscribeURL is the page at which recipients unsubscribe, without their token; empty: there is none.
 	UnsubscribeURL string
 }
 
@@ -119,8 +116,7 @@ func (in *Intake) Count() int { return in.index }
 // ContentLeft returns how many bytes of content the request may still have.
 func (in *Intake) ContentLeft() int64 { return in.cfg.MaxContent - in.content }
 
-// AddContent counts n bytes of content. It returns an error if the content exceeds its
-// limit.
+// AddContent counts n bytes of content. It returns an error if the content exceeds its limit.
 func (in *Intake) AddContent(n int) error {
 	if in.content += int64(n); in.content > in.cfg.MaxContent {
 		return in.ContentTooLarge()
@@ -143,8 +139,8 @@ func (in *Intake) Size(batch *models.Batch) int64 {
 type Recipient struct {
 	Email string `json:"email" required:"true" schema:"Mailbox"` // An address, with or without a name.
 	Name  string `json:"name"`
-	// Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need
-	// no value. Lists and objects are for templates only.
+	// Values for {{placeholders}} in the subject and the bodies. They are escaped in HTML. {{name}} and {{email}} need no
+	// value. Lists and objects are for templates only.
 	Vars     map[string]string `json:"vars" max:"100" schema:"Variable"`
 	JSON     []string          // names of variables whose value is JSON that is not a string
 	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
@@ -250,8 +246,7 @@ func (in *Intake) check(index int, r *Recipient) (to models.Recipient, times int
 // pointerTo returns the JSON pointer of the recipient with an index.
 func pointerTo(index int) string { return "/to/" + strconv.Itoa(index) }
 
-// checkVars reports mistakes in the variables of a recipient, in the order of their
-// names.
+// checkVars reports mistakes in the variables of a recipient, in the order of their names.
 func (m *Mistakes) checkVars(index int, vars map[string]string) {
 	if len(vars) > MaxVars {
 		m.Wrong(pointerTo(index)+"/vars", "too_many", "A recipient may have at most %d variables.", MaxVars)
@@ -351,8 +346,7 @@ func (in *Intake) respool(change func(at *place, r *models.Recipient) error) err
 	})
 }
 
-// spoolError returns the problem for an error of the spool. It returns other errors as
-// they are.
+// spoolError returns the problem for an error of the spool. It returns other errors as they are.
 func spoolError(err error) error {
 	if !errors.Is(err, errSpool) {
 		return err

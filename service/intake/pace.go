@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// A request is long if it has more bytes than longBody, or more content or recipients than
-// these. What is computed for a long request is low-priority work.
+// A request is long if it has more bytes than longBody, or more content or recipients than these. The work for a long
+// request has low priority.
 const (
 	longBody    = 64 << 10
 	longContent = 64 << 10
@@ -43,9 +43,8 @@ func (p *pace) yield() error {
 	return p.begin()
 }
 
-// Body returns a reader of the request's body. What its caller computes between two reads
-// gives way to other work if the body is long. The caller must call Pause when it stops
-// reading.
+// Body returns a reader of the request's body. What its caller computes between two reads gives way to other work if
+// the body is long. The caller must call Pause when it stops reading.
 func (in *Intake) Body(body io.Reader) io.Reader { return &pacedBody{body: body, pace: &in.pace} }
 
 // Pause says that the caller computes no more between reads of the body.

@@ -62,12 +62,12 @@ func (m *Mistakes) lost() error {
 // SetRow sets the line of its file on which the next recipient begins; 0: it is in no file.
 func (m *Mistakes) SetRow(line int) { m.row = line }
 
-// SetColumns sets the headings of the file of the next recipients by the names of the
-// variables; those of address and name are email and name.
+// SetColumns sets the headings of the file of the next recipients by the names of the variables; those of address and
+// name are email and name.
 func (m *Mistakes) SetColumns(headings map[string]string) { m.columns = headings }
 
-// Unreadable marks a field as present but unreadable, so that it is not reported as
-// missing. The caller reports the mistake.
+// Unreadable marks a field as present but unreadable, so that it is not reported as missing. The caller reports the
+// mistake.
 func (m *Mistakes) Unreadable(name string) {
 	if m.unreadable == nil {
 		m.unreadable = map[string]bool{}
@@ -75,8 +75,7 @@ func (m *Mistakes) Unreadable(name string) {
 	m.unreadable[name] = true
 }
 
-// Wrong adds a mistake. If recipients with mistakes are left out, a mistake of a recipient is
-// none of the batch.
+// Wrong adds a mistake. If recipients with mistakes are left out, a mistake of a recipient is none of the batch.
 func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
 	if m.rejected != nil {
 		if index, rest, ok := recipientOf(pointer); ok {
@@ -123,7 +122,7 @@ func (m *Mistakes) reject(index int, rest, code, detail string, args []any) {
 	}
 	r.last = index
 	r.count++
-	// What is cut may end in a part of an address, which an erasure would not find.
+	// A cut text may end in a part of an address, which an erasure would not find.
 	for i, a := range args {
 		if s, isText := a.(string); isText && strings.HasSuffix(s, `…"`) {
 			args[i] = "A long value"
@@ -149,8 +148,7 @@ func (m *Mistakes) reject(index int, rest, code, detail string, args []any) {
 	r.err = err
 }
 
-// cutText returns at most n bytes of a text, in whole words if there are any, so that no part of an
-// address is left.
+// cutText returns at most n bytes of a text, in whole words if there are any, so that no part of an address is left.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s

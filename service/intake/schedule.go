@@ -13,8 +13,7 @@ import (
 const (
 	// maxAhead is how far ahead a batch may be scheduled.
 	maxAhead = 365 * 24 * time.Hour
-	// maxExpiry is how long after it may leave for the first time a batch may expire, unless the
-	// default is longer.
+	// maxExpiry is how long after it may leave for the first time a batch may expire, unless the default is longer.
 	maxExpiry = 30 * 24 * time.Hour
 	// maxLate is how long before a request the time that it names may be.
 	maxLate = time.Hour
@@ -57,7 +56,7 @@ func (c *Config) Change(t *Times, batch *models.Batch, now time.Time) (models.Sc
 	if t.Window != nil {
 		out.Window = named.Window
 	}
-	if out.Equal(was) { // a repeat, whatever the time is now
+	if out.Equal(was) { // a repeat, also after the time has passed
 		return out, nil
 	}
 	c.checkTimes(t, &out, now, batch.Created(), &m)
@@ -136,8 +135,8 @@ func zoneOf(at, name string, m reporter) *time.Location {
 	return zone
 }
 
-// timeIn returns the time in a field, or the zero time if it is empty. A time without
-// an offset is one of the time zone.
+// timeIn returns the time in a field, or the zero time if it is empty. A time without an offset is one of the time
+// zone.
 func timeIn(field, text string, zone *time.Location, m reporter) time.Time {
 	if text == "" {
 		return time.Time{}
@@ -163,8 +162,8 @@ func timeIn(field, text string, zone *time.Location, m reporter) time.Time {
 	return time.Time{}
 }
 
-// onClock returns when a clock in a zone shows a date and a time, which are given as UTC. If it
-// shows them twice, onClock returns the first time; if it jumps over them, the time of the jump.
+// onClock returns when a clock in a zone shows a date and a time, which are given as UTC. If it shows them twice,
+// onClock returns the first time; if it jumps over them, the time of the jump.
 func onClock(local time.Time, zone *time.Location) time.Time {
 	before := local.Add(-24 * time.Hour).In(zone)
 	after := local.Add(24 * time.Hour).In(zone)
@@ -179,7 +178,7 @@ func onClock(local time.Time, zone *time.Location) time.Time {
 	return jump.UTC()
 }
 
-// SetTimes checks the times of a batch that was first requested at a time, and sets the expiry if the request has none,
+// SetTimes checks the times of a batch that was first requested at a time. It sets the expiry if the request has none,
 // and the times of recipients who have their own. All retries of a request get the same times.
 func (in *Intake) SetTimes(batch *models.Batch, requested time.Time) error {
 	s := batch.Schedule()

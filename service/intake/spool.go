@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// spool keeps the recipients of a request, in order, until they are stored. Nothing is
-// stored before everything was checked, and the content may follow the recipients.
+// spool keeps the recipients of a request, in order, until they are stored. Nothing is stored before everything was
+// checked, and the content may follow the recipients.
 type spool struct {
 	buffer
 
@@ -87,7 +87,7 @@ type cut struct {
 	count int   // recipients
 	runs  []run // by the number of their times
 	open  int   // bytes of the chunks that are not complete
-	whole bool  // all are in one chunk, whatever their size
+	whole bool  // all are in one chunk, of any size
 }
 
 // run is the chunks of the recipients with the same times.
@@ -141,12 +141,11 @@ func (s *spool) cut() *cut {
 	return &s.distinct
 }
 
-// maxVarSets is the number of different sets of variables that a spool keeps. If a
-// request has more, each recipient is checked in a second pass.
+// maxVarSets is the number of different sets of variables that a spool keeps. If a request has more, each recipient is
+// checked in a second pass.
 const maxVarSets = 1000
 
-// maxVarNames is the number of different names of variables after which a spool stops to
-// keep sets of variables.
+// maxVarNames is the number of different names of variables after which a spool stops to keep sets of variables.
 const maxVarNames = 10_000
 
 // spoolSpace is memory that a spool uses again for each recipient.
@@ -164,8 +163,8 @@ func newSpool(cfg *Config) *spool {
 	}
 }
 
-// repeat reports whether the address was added before, in any case. It compares 128
-// bits of a keyed hash. Without hashes none was.
+// repeat reports whether the address was added before, in any case. It compares 128 bits of a keyed hash. Without
+// hashes none was.
 func (s *spool) repeat(email string) bool {
 	if s.seen == nil {
 		return false

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Columns says what columns of files of recipients are, by their headings: email, name, deliver_at, time_zone, the
-// name of a variable, or "" if the column is to be left out.
+// Columns gives the meanings of columns in files of recipients, by their headings: email, name, deliver_at, time_zone,
+// the name of a variable, or "" to leave the column out.
 type Columns struct {
 	names map[string]string
 	taken map[string]bool

@@ -113,9 +113,11 @@ func TestEscaping(t *testing.T) {
 	t.Parallel()
 	vars := map[string]any{"x": `<script>"'&`, "list": []any{`<b>`}, "map": map[string]any{"k": `<b>`}}
 	for _, source := range []string{
-		"{{x}}", "{{ x | append: '' }}", "{% if x %}{{ x }}{% endif %}", "{% assign y = x %}{{ y }}", "{{ list }}", "{{ map }}",
+		"{{x}}", "{{ x | append: '' }}", "{% if x %}{{ x }}{% endif %}", "{% assign y = x %}{{ y }}", "{{ list }}",
+		"{{ map }}",
 		"{% for y in list %}{{ y }}{% endfor %}", "{{ list | join: x }}", "{{ 'a' | append: x | newline_to_br }}",
-		"{{ x | url_encode | url_decode }}", "{% case x %}{% when x %}{{ x | strip }}{% endcase %}", "{{ none | default: x }}",
+		"{{ x | url_encode | url_decode }}", "{% case x %}{% when x %}{{ x | strip }}{% endcase %}",
+		"{{ none | default: x }}",
 	} {
 		got := full(t, source, HTML, vars)
 		require.NotContains(t, strings.ReplaceAll(got, "<br>", ""), "<", source)
@@ -218,8 +220,8 @@ func TestBounds(t *testing.T) {
 // TestLinear: compiling allocates memory in proportion to the source, also for hostile ones.
 func TestLinear(t *testing.T) {
 	for _, piece := range []string{
-		"a {{- n -}} ", "{{", "{% raw %}", "{% raw %}{% endraw %}", "{{{{", "{%- if a -%} {%- endif -%} ", "\n{% assign a = b %}",
-		"{% comment %}{% endcomment %}", "{ {", "{% if", "{{ a | upcase }}",
+		"a {{- n -}} ", "{{", "{% raw %}", "{% raw %}{% endraw %}", "{{{{", "{%- if a -%} {%- endif -%} ",
+		"\n{% assign a = b %}", "{% comment %}{% endcomment %}", "{ {", "{% if", "{{ a | upcase }}",
 	} {
 		cost := func(n int) float64 {
 			source := strings.Repeat(piece, n)
@@ -387,8 +389,7 @@ func TestTextFilters(t *testing.T) {
 	}
 }
 
-// TestWorkIsBounded: the work of filters, comparisons and loops over objects is bounded, whatever it consists of, also
-// where nothing is put out.
+// TestWorkIsBounded: all work of filters, comparisons and loops over objects is bounded, also where nothing is printed.
 func TestWorkIsBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("<", 60_000)

@@ -152,7 +152,7 @@ func divide(a, b numeral) (numeral, error) {
 	return numeral{d: a.d.DivRound(b.d, 30)}, nil
 }
 
-// modulo returns what is left of a division. It has the sign of the divisor.
+// modulo returns the remainder of a division. It has the sign of the divisor.
 func modulo(a, b numeral) (numeral, error) {
 	switch {
 	case b.d.IsZero():

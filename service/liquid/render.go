@@ -39,7 +39,7 @@ const (
 	payKey       = "_safedelivr_pay"
 )
 
-// budget is what is left of the bounds while a part is rendered.
+// budget is the unused part of the bounds while a part is rendered.
 type budget struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as one call of Render
 	until  time.Time

@@ -31,8 +31,7 @@ type BatchFilter struct {
 	Subject string // a part of the subject, in any case
 	Sender  string // a part of the sender's address, in any case
 	User    string // ID of the owner. Only operators may name others
-	// Logs selects the time of acceptance, and batches that have a log with each of its
-	// properties.
+	// Logs selects the time of acceptance, and batches that have a log with each of its properties.
 	Logs LogFilter
 }
 
@@ -166,8 +165,8 @@ func (f *LogFilter) byAddress() bool { return f.Email != "" || f.Part != "" }
 // empty reports whether the filter selects every log of a batch.
 func (f *LogFilter) empty() bool { return len(f.counts()) == 0 && !f.byAddress() && f.Tag == "" }
 
-// tagged returns the part of a sum that has the tag of the filter. known is false if the sum does not count the tag
-// apart: then the part is less than the sum that is returned.
+// tagged returns the part of a sum that has the tag of the filter. If the sum does not count the tag apart, known is
+// false, and the returned sum is more than the part.
 func (f *LogFilter) tagged(s *models.Summary) (part *models.Summary, known bool) {
 	g := models.Group{Kind: models.ByTag, Name: f.Tag}
 	switch {
@@ -181,8 +180,8 @@ func (f *LogFilter) tagged(s *models.Summary) (part *models.Summary, known bool)
 	return &models.Summary{}, true
 }
 
-// counts returns, for each property that the filter asks for, how many logs of a sum have
-// it. A negative count says that the sum does not tell.
+// counts returns, for each property that the filter asks for, how many logs of a sum have it. A negative count says
+// that the sum does not tell.
 func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
 	add := func(asked bool, count func(*models.Summary) int64) {
 		if asked {
@@ -242,7 +241,7 @@ func (f *LogFilter) count(s *models.Summary) (n int64, known bool) {
 	return n, n >= 0
 }
 
-// matches reports whether the filter selects recipient r of a chunk, whatever its address.
+// matches reports whether the filter selects recipient r of a chunk, ignoring its address.
 func (f *LogFilter) matches(v *models.View, r int) bool {
 	st := v.Status(r)
 	if f.State != "" && st.State != f.State || f.Reason != "" && st.Reason != f.Reason ||

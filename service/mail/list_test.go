@@ -68,7 +68,7 @@ type listRig struct {
 	batches []models.Batch
 }
 
-// newReader returns a reader of the mail of a store of which this is the only process. It counts a list for so long.
+// newReader returns a reader of the mail of a store with this process alone. It counts a list for so long.
 func newReader(store models.Store, counting time.Duration) *Reader {
 	log := slog.New(slog.DiscardHandler)
 	trail := audit.New(audit.Deps{Store: store, Follower: control.NewFollower(store), Sole: true, Log: log})

@@ -41,7 +41,7 @@ type LogView struct {
 	MessageID string            `json:"message_id,omitempty"` // the sender's own, if it gave one
 }
 
-// viewLog returns a log of a batch, with the times of its chunk, as it is shown, from the recipients of the chunk. wait
+// viewLog returns a log of a batch as pages show it, from the recipients of its chunk and the times of the chunk. wait
 // is what it waits for, or nil.
 func viewLog(b *models.Batch, id models.ID, rs []models.Recipient, v *models.View, wait *models.Wait) LogView {
 	n := id.Recipient()
@@ -133,8 +133,8 @@ func (s *Reader) Logs(
 	return out, nil
 }
 
-// skipped returns the chunks of a batch that have no log that a filter selects, by their
-// summaries, and how many logs it selects, if the summaries tell.
+// skipped returns the chunks of a batch that have no log that a filter selects, by their summaries, and how many logs
+// it selects, if the summaries tell.
 func (s *Reader) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (map[int]bool, *int64, error) {
 	skip, sum := map[int]bool{}, models.Summary{}
 	if !f.empty() {
@@ -261,7 +261,8 @@ func (s *Reader) Stories(ctx context.Context, who caller.Caller, log models.ID) 
 		p := &s.Providers[i]
 		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
-			out.refused = append(out.refused, client.LeftOut{Provider: p.Name, Text: "the whole message, because it cannot carry it: " + why})
+			out.refused = append(out.refused, client.LeftOut{Provider: p.Name,
+				Text: "the whole message, because it cannot carry it: " + why})
 		}
 	}
 	return out, nil
@@ -441,8 +442,8 @@ func (c *Stories) mail(log models.ID, s *Reader) (Mail, error) {
 	return m, nil
 }
 
-// callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail
-// to all of them; attempt 0: in the next one.
+// callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail to all of them;
+// attempt 0: in the next one.
 func (c *Stories) callOf(n, attempt int) (who models.Set, together bool) {
 	gone := models.ErasedRecipients(c.recipients)
 	switch entry := c.view.Entry(attempt); {

@@ -84,8 +84,8 @@ type (
 		operation.Page
 	}
 	logQuery struct {
-		// A complete address, in any form that a batch may give it: a name is ignored, an international domain is
-		// converted. Or a domain with an @ before it. Case does not matter. Such a list has no previous cursor.
+		// A complete address, in any form that a batch may give it: a name is ignored, an international domain is converted.
+		// Or a domain with an @ before it. Case does not matter. Such a list has no previous cursor.
 		Email string `query:"email"`
 		// A part of an address, in any case. It is looked for in the mail itself, so each page searches only a part of the
 		// time.
@@ -119,7 +119,7 @@ func Operations(s *Reader) []operation.Operation {
 		operation.As[client.Waiting](operation.Reading(operation.Operation{
 			Name: "getWaiting", Route: "GET /v1/waiting", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "Get what the mail of all users waits for", Returns: "The mail that waits.",
-			Text: "The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones.",
+			Text: "The sums are exact. The reasons are those of the batches that wait longest and of the newest ones.",
 		}, func(ctx context.Context, who caller.Caller, _ *operation.None) (backlog.Backlog, error) {
 			v, err := s.Backlog(ctx, who)
 			v.Lines = append([]backlog.Line{}, v.Lines...) // an empty list is not null
@@ -143,9 +143,9 @@ func Operations(s *Reader) []operation.Operation {
 		operation.As[client.BatchPage](operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "List your batches", Returns: "A page of batches.", Call: operation.ByHand,
-			Text: "Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is " +
-				"selected if for each of the properties of recipients it has a recipient with that property. A page may be short " +
-				"or empty and still have a next cursor.",
+			Text: "Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A " +
+				"batch is selected if for each of the properties of recipients it has a recipient with that property. A page may " +
+				"be short or empty and still have a next cursor.",
 		}, func(ctx context.Context, who caller.Caller, in *batchQuery) (BatchPage, error) {
 			f := BatchFilter{State: in.State, Subject: in.Subject, Sender: in.Sender, User: in.User}
 			f.Logs = in.addTo(in.filter(in.RecipientState))
@@ -168,9 +168,9 @@ func Operations(s *Reader) []operation.Operation {
 		operation.As[client.FoundLogPage](operation.Reading(operation.Operation{
 			Name: "searchLogs", Route: "GET /v1/logs", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Find your logs in all batches", Returns: "A page of logs.", Call: operation.ByHand,
-			Text: "Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its " +
-				"address is removed; by what happened to it, a second or so later. A page may be short or empty and still have a " +
-				"next cursor.",
+			Text: "Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until " +
+				"its address is removed; by what happened to it, a second or so later. A page may be short or empty and still " +
+				"have a next cursor.",
 		}, func(ctx context.Context, who caller.Caller, in *logQuery) (FoundPage, error) {
 			f := in.addTo(in.filter(in.State))
 			f.Email, f.Part = addressOf(in.Email), in.Part

@@ -240,8 +240,9 @@ func walks(users []string, span walk.Span, walkOf func(walk.Span) walk.Steps) wa
 // countedUsers is the number of users of a list up to which its entries are counted.
 const countedUsers = 100
 
-// totalOf returns how many entries a list of some users' mail in a span has, by what count says of sums, or nil if the
-// sums do not tell. seen is the number of entries that are known to be in the list: the sums may be a second older.
+// totalOf returns how many entries a list of some users' mail in a span has, or nil if the sums do not say. count reads
+// the number from a sum. seen is the number of entries that are known to be in the list: the sums may be a second
+// older.
 func (s *Reader) totalOf(
 	ctx context.Context, users []string, span walk.Span, count walk.Counter, seen int,
 ) (*int64, error) {

@@ -231,8 +231,8 @@ func (w *Waits) Option(o policy.Option, st *policy.Step, turn *models.Wait) *mod
 	return wait
 }
 
-// sooner reports whether mail that waits for a is sent before mail that waits for b: mail
-// that waits for no time comes first, and then mail whose wait ends first.
+// sooner reports whether mail that waits for a is sent before mail that waits for b. Mail that waits for no time comes
+// first, then mail whose wait ends first.
 func sooner(a, b *models.Wait) bool {
 	rank := func(w *models.Wait) int {
 		switch w.Code { // the codes of options

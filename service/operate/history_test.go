@@ -35,7 +35,7 @@ func (s *countingStore) Transients(ctx context.Context, kind string) (map[string
 // operator is a caller who may do everything.
 var operator = caller.Caller{By: "boss", Operator: true}
 
-// newInstallation returns an installation with providers, of which this is the only process.
+// newInstallation returns an installation with providers and this process alone.
 func newInstallation(store models.Store, broker models.Broker, providers ...string) *Installation {
 	log := slog.New(slog.DiscardHandler)
 	trail := audit.New(audit.Deps{
@@ -106,7 +106,8 @@ func TestHistorySteps(t *testing.T) {
 	}
 	putHistory(t, store, "three", now, "gone", func(t *telemetry.ProviderTally) { t.Calls++ })
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.HistoryKind(now), "odd", []byte("?"), time.Hour))
-	for back, want := range map[client.HistoryRange]int64{client.Hour: 2, client.Day: 4, client.Week: 6, client.Month: 8, "": 2} {
+	for back, want := range map[client.HistoryRange]int64{client.Hour: 2, client.Day: 4, client.Week: 6, client.Month: 8,
+		"": 2} {
 		h, err := s.historyAt(t.Context(), back, now)
 		require.NoError(t, err)
 		require.Len(t, h.Providers, 2, "the configured providers")

@@ -86,8 +86,8 @@ func (s *Installation) Parked(ctx context.Context, who caller.Caller, p operatio
 	return out, nil
 }
 
-// positionOf returns the position after a parked message, for a cursor: the number of
-// messages up to it, the time when it was parked, and a part of the hash of its ID.
+// positionOf returns the position after a parked message, for a cursor. It has the number of messages up to it, the
+// time of its parking, and a part of the hash of its ID.
 func positionOf(m *models.Parked, count int) (position models.ID) {
 	binary.BigEndian.PutUint32(position[:4], uint32(min(count, math.MaxInt32))) //nolint:gosec // is not negative
 	copy(position[4:], fingerprintOf(m))

@@ -156,8 +156,8 @@ func (r *formReader) value(at string, f *Field, v reflect.Value, texts []string)
 	}
 }
 
-// Words returns the elements of lists that were typed, each once: lines are split at commas and semicolons, and at spaces
-// unless it is an address with a name.
+// Words returns the elements of lists that were typed, each once: lines are split at commas and semicolons, and at
+// spaces unless it is an address with a name.
 func Words(texts ...string) []string {
 	out, found := []string{}, map[string]bool{}
 	for line := range strings.Lines(strings.Join(texts, "\n")) {
@@ -219,8 +219,8 @@ func Below(values url.Values, at string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// FormOf returns the fields of a form from which ReadForm reads the JSON object that v points to. Members that are empty
-// have no field.
+// FormOf returns the fields of a form from which ReadForm reads the JSON object that v points to. Members that are
+// empty have no field.
 func FormOf(v any) url.Values {
 	out := url.Values{}
 	writeForm(out, "", reflect.ValueOf(v).Elem())

@@ -16,11 +16,11 @@
 // client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of
 // the characters of a text, of the elements of a list; each of the characters of an element; enum of the values,
 // separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
-// lines; schema of the name of a schema that is written by hand, and whole if it is that of a list and not of its
-// elements; const of the only value; unique of a list without repetitions; required of a field, or of Body, that a
-// request must have; only of a field that only a request has. The tag required of an embedded struct names those of its
-// fields that a request must have, and without those that it does not have. Check ignores max of a text with lines or
-// enum: the function bounds the length of lines. It ignores min of a text or a list, and unique: they only describe.
+// lines; schema of the name of a hand-written schema, and whole if it is that of a list and not of its elements; const
+// of the only value; unique of a list without repetitions; required of a field, or of Body, that a request must have;
+// only of a field that only a request has. The tag required of an embedded struct names those of its fields that a
+// request must have, and without those that it does not have. Check ignores max of a text with lines or enum: the
+// function bounds the length of lines. It ignores min of a text or a list, and unique: they only describe.
 package operation
 
 import (
@@ -64,7 +64,7 @@ type Operation struct {
 	run     func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
 }
 
-// ByHand is the Call of an operation whose method is written by hand.
+// ByHand is the Call of an operation whose method is hand-written.
 const ByHand = "-"
 
 // Nothing is the answer of a call that has no body.

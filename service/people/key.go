@@ -48,8 +48,8 @@ func (k *keyCache) put(hash string, key models.Key, read time.Time) {
 	k.keys[hash] = cachedKey{key: key, read: read}
 }
 
-// Authenticate returns the caller that an API key belongs to. from is the address of the
-// caller. Refused keys are in the access log.
+// Authenticate returns the caller that an API key belongs to. from is the address of the caller. Refused keys are in
+// the access log.
 func (s *People) Authenticate(ctx context.Context, secret string, from netip.Addr) (caller.Caller, error) {
 	key, err := s.findKey(ctx, secret)
 	if err == nil {
@@ -201,8 +201,8 @@ func checkKey(who caller.Caller, name string, o *models.KeyOptions) error {
 	return f.Err()
 }
 
-// AllKeys returns a page of the API keys of all users, by user, oldest first. It includes
-// revoked keys. A page may have fewer keys than its limit.
+// AllKeys returns a page of the API keys of all users, by user, oldest first. It includes revoked keys. A page may have
+// fewer keys than its limit.
 func (s *People) AllKeys(ctx context.Context, who caller.Caller, p operation.Page) (client.KeyPage, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.KeyPage{}, err
@@ -307,8 +307,8 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-// RevokeKey revokes an API key of a user, given by ID or name: of the caller, or as an operator of anybody. Every process
-// refuses the key within a second. Revoking a revoked key changes nothing.
+// RevokeKey revokes an API key of a user, given by ID or name: of the caller, or as an operator of anybody. Every
+// process refuses the key within a second. Revoking a revoked key changes nothing.
 func (s *People) RevokeKey(ctx context.Context, who caller.Caller, user, id, why string) error {
 	u, err := s.ownerOf(ctx, who, user, why)
 	if err != nil {
@@ -380,8 +380,8 @@ func (s *People) noteUse(ctx context.Context, k *models.Key) {
 	})
 }
 
-// lastUses returns the time of the last use of each of a user's keys by ID, to a minute. It
-// leaves out keys that were not used within keyUseTTL.
+// lastUses returns the time of the last use of each of a user's keys by ID, to a minute. It leaves out keys that were
+// not used within keyUseTTL.
 func (s *People) lastUses(ctx context.Context, user string) (map[string]time.Time, error) {
 	raw, err := s.Store.Transients(ctx, keyUseKind(user))
 	if err != nil {

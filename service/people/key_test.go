@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// newPeople returns the users of a store of which this is the only process.
+// newPeople returns the users of a store with this process alone.
 func newPeople(t *testing.T, store models.Store) *People {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

@@ -144,8 +144,8 @@ func (s *Limits) Resume(ctx context.Context, who caller.Caller) (end func(), err
 	}
 }
 
-// AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests
-// to the API, so that a program of a user does not keep the user from the pages.
+// AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests to the API, so that a
+// program of a user does not keep the user from the pages.
 func (s *Limits) AdmitPage(ctx context.Context, who caller.Caller) (end func(), err error) {
 	subjects, err := s.subjects(ctx, who)
 	if err != nil {
@@ -311,8 +311,8 @@ func (s *Limits) Usage(ctx context.Context, who caller.Caller) (client.Limits, e
 	return s.limitsOf(ctx, who.User, "")
 }
 
-// LimitsOf returns the limits of a user, given by ID or name, or of one of the user's keys,
-// given by ID, and how much of them is used.
+// LimitsOf returns the limits of a user, given by ID or name, or of one of the user's keys, given by ID, and how much
+// of them is used.
 func (s *Limits) LimitsOf(ctx context.Context, who caller.Caller, user, key string) (client.Limits, error) {
 	u, err := s.limited(ctx, who, user, key)
 	if err != nil {
@@ -358,7 +358,8 @@ func (s *Limits) limitsOf(ctx context.Context, user, key string) (client.Limits,
 	v := client.Limits{User: user, Key: key}
 	for _, u := range used {
 		_, isSet := set[u.Limit]
-		v.Limits = append(v.Limits, client.LimitUse{Limit: string(u.Limit), Value: u.Value, Set: isSet, Used: u.Used, Resets: u.Ends})
+		v.Limits = append(v.Limits, client.LimitUse{Limit: string(u.Limit), Value: u.Value, Set: isSet, Used: u.Used,
+			Resets: u.Ends})
 	}
 	return v, nil
 }

@@ -22,19 +22,19 @@ var userCommands = []struct {
 }{
 	{
 		models.PauseUser, "pause", "pauseUser", "Pause a user",
-		"None of the user's mail goes out until the user is resumed. You can pause yourself with the scope `send`, and other " +
-			"users with the scope `operate`.", "",
+		"None of the user's mail goes out until the user is resumed. You can pause yourself with the scope `send`, and " +
+			"other users with the scope `operate`.", "",
 	},
 	{
 		models.ResumeUser, "resume", "resumeUser", "Resume a paused user",
-		"You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused the " +
-			"user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`).", "",
+		"You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused " +
+			"the user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`).", "",
 	},
 	{
 		models.DisableUser, "disable", "disableUser", "Disable a user",
-		"When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and " +
-			"the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot disable " +
-			"yourself.", models.ScopeOperate,
+		"When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, " +
+			"and the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot " +
+			"disable yourself.", models.ScopeOperate,
 	},
 	{
 		models.EnableUser, "enable", "enableUser", "Enable a disabled user",
@@ -104,8 +104,8 @@ func userOperations(s *People) []operation.Operation {
 		operation.Reading(operation.Operation{
 			Name: "revokeKey", Route: "DELETE /v1/users/{id}/keys/{key}", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "Revoke an API key of a user", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID " +
-				"or the name of a user.",
+			Text: "No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is " +
+				"the ID or the name of a user.",
 		}, func(ctx context.Context, who caller.Caller, in *keyRemoval) (operation.Nothing, error) {
 			return operation.Nothing{}, s.RevokeKey(ctx, who, in.ID, in.Key, in.Why)
 		}),
@@ -153,16 +153,18 @@ func limitsIn(in *client.NewLimits) models.Limits {
 func limitOperations(s *Limits) []operation.Operation {
 	const (
 		text = "How much of the limits is used, too. `id` is the ID or the name of a user."
-		sets = "Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for " +
-			"a user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew."
+		sets = "Replaces all limits that were set. Limits that are not given take their defaults: those of the " +
+			"configuration for a user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit " +
+			"changes begins anew."
 		now = "The limits that are in effect now."
 	)
 	return []operation.Operation{
 		operation.Reading(operation.Operation{
 			Name: "getUsage", Route: "GET /v1/usage", Tag: operation.TagStats, Scope: models.ScopeRead,
 			Title: "Get your limits and how much of them is used", Returns: "The limits.",
-			Text: "The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers " +
-				"`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.",
+			Text: "The limits of the user that the API key belongs to. Answers to all requests with a key also have the " +
+				"headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of " +
+				"the key.",
 		}, func(ctx context.Context, who caller.Caller, _ *operation.None) (client.Limits, error) {
 			return s.Usage(ctx, who)
 		}),
@@ -207,17 +209,17 @@ func recordOperations(s *People) []operation.Operation {
 		operation.Reading(operation.Operation{
 			Name: "listRequests", Route: "GET /v1/requests", Tag: operation.TagOperation, Scope: models.ScopeRead,
 			Title: "List the requests of an API key", Returns: "A page of requests.", Errors: []int{http.StatusNotFound},
-			Text: "The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed " +
-				"when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in " +
-				"an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`.",
+			Text: "The requests of the last 7 days that had the key, with those that failed, newest first. A request is " +
+				"listed when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 " +
+				"requests in an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`.",
 		}, func(ctx context.Context, who caller.Caller, in *requestQuery) (client.RequestPage, error) {
 			return s.Requests(ctx, who, in.Key, in.Page)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listAccess", Route: "GET /v1/audit/access", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "List logins, and refused logins and keys", Returns: "A page of entries.",
-			Text: "Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many " +
-				"clients cause the same refusals, the later ones share an entry without an address.",
+			Text: "Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too " +
+				"many clients cause the same refusals, the later ones share an entry without an address.",
 		}, func(ctx context.Context, who caller.Caller, in *accessQuery) (client.AccessPage, error) {
 			return s.AccessLog(ctx, who, accesslog.Kind(in.Kind), in.Page)
 		}),

@@ -28,8 +28,8 @@ func adminOperations(s *People) []operation.Operation {
 		operation.Reading(operation.Operation{
 			Name: "addUser", Route: "POST /v1/users", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Status: http.StatusCreated, Title: "Add a user", Returns: "The user.", Errors: []int{http.StatusConflict},
-			Text: "The user may use any sender, until an operator sets others. The answer is 409 (`user_exists`) if another user " +
-				"has the name.",
+			Text: "The user may use any sender, until an operator sets others. The answer is 409 (`user_exists`) if another " +
+				"user has the name.",
 			Example: `{"name": "shop"}`,
 		}, func(ctx context.Context, who caller.Caller, in *struct{ Body client.NewUser }) (client.User, error) {
 			return addUser(ctx, s, who, &in.Body)
@@ -37,8 +37,8 @@ func adminOperations(s *People) []operation.Operation {
 		operation.Reading(operation.Operation{
 			Name: "createKey", Route: "POST /v1/users/{id}/keys", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Status: http.StatusCreated, Title: "Create an API key of a user", Returns: "The key, with its secret.",
-			Text: "`id` is the ID or the name of a user. A key cannot create a key with a scope that it lacks, nor with the scope " +
-				"`operate`.",
+			Text: "`id` is the ID or the name of a user. A key cannot create a key with a scope that it lacks, nor with the " +
+				"scope `operate`.",
 			Example: `{"name": "shop", "scopes": ["send"], "networks": ["192.0.2.0/24"]}`,
 		}, func(ctx context.Context, who caller.Caller, in *struct {
 			operation.ByID
@@ -94,7 +94,9 @@ func addUser(ctx context.Context, s *People, who caller.Caller, in *client.NewUs
 }
 
 // createKeyOf creates an API key of a user. An API key cannot give away more than it may itself.
-func createKeyOf(ctx context.Context, s *People, who caller.Caller, user string, in *client.NewKey) (client.CreatedKey, error) {
+func createKeyOf(
+	ctx context.Context, s *People, who caller.Caller, user string, in *client.NewKey,
+) (client.CreatedKey, error) {
 	u, err := s.ownerOf(ctx, who, user, "")
 	if err != nil {
 		return client.CreatedKey{}, err
@@ -105,7 +107,8 @@ func createKeyOf(ctx context.Context, s *People, who caller.Caller, user string,
 	}
 	if who.Key != "" {
 		o.Scopes = scopesOf(&models.Key{KeyOptions: o})
-		who.Scopes = slices.DeleteFunc(slices.Clone(who.Scopes), func(sc models.Scope) bool { return sc == models.ScopeOperate })
+		who.Scopes = slices.DeleteFunc(slices.Clone(who.Scopes),
+			func(sc models.Scope) bool { return sc == models.ScopeOperate })
 	}
 	who.By, who.User = who.Name(), u.ID
 	key, secret, err := s.CreateKey(ctx, who, in.Name, o)

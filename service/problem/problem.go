@@ -109,8 +109,8 @@ func (e *Error) Because(cause error) *Error {
 	return e
 }
 
-// FromStore returns the Error for an error of the store; nil and what is an Error already stay as
-// they are. doing says what failed, for the log.
+// FromStore returns the Error for an error of the store; nil and an Error stay as they are. doing says what failed, for
+// the log.
 func FromStore(doing string, err error) error {
 	var e *Error
 	if err == nil || errors.As(err, &e) {

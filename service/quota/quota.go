@@ -239,8 +239,8 @@ type Amount struct {
 	At    time.Time // in the hour or day; if it is not after now, the present one
 }
 
-// Take admits amounts for all subjects, or nothing. giveBack returns what was not used.
-// Errors: an *Exceeded, those of the store.
+// Take admits amounts for all subjects, or nothing. giveBack returns the unused part. Errors: an *Exceeded, those of
+// the store.
 func (g *Guard) Take(ctx context.Context, subjects []Subject, amounts []Amount) (giveBack func(), err error) {
 	var taken []func()
 	giveBack = func() {

@@ -12,22 +12,21 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// What is stored is counted by the UTC day on which it was accepted, in a document for each
-// subject. A process adds a grant to the day before it accepts so much, so that the count
-// is never too low. It is removed by whole days, the oldest first: days of which nothing is
-// kept count no more. So nothing needs to be counted again. What a process
-// was granted and has not used when it ends is counted until its day is removed.
+// A kept counts stored things by the UTC day on which they were accepted, in a document for each subject. A process
+// adds a grant to the day before it accepts so much, so that the count is never too low. Things are removed by whole
+// days, the oldest first, so days before the oldest thing no longer count. Nothing needs to be counted again. If a
+// process ends with a part of a grant unused, that part counts until its day is removed.
 type kept struct {
 	limit models.Limit
 	kind  string // of the documents
-	// most is how much a process is granted at a time, and first the first grant of a day. Each
-	// is at most as large as those before together.
+	// most is how much a process is granted at a time, and first the first grant of a day. Each is at most as large as
+	// those before together.
 	first, most int64
-	// from returns the first time of which something of a user is kept; zero: unknown.
+	// from returns the time of the oldest thing of a user; zero: unknown.
 	from func(g *Guard, ctx context.Context, user string) (time.Time, error)
 }
 
-// What is counted while it is stored.
+// The things that are counted while they are stored.
 var (
 	storedBatches = &kept{limit: models.StoredBatches, kind: "stored-batches", first: 1, most: 1000, from: (*Guard).oldest}
 	storedBytes   = &kept{
@@ -78,8 +77,8 @@ type storage struct {
 	fullFor int64
 }
 
-// counted reports whether what a subject stores is counted: a user's always, so that
-// a limit that is set later knows it, a key's from when it has a limit.
+// counted reports whether what a subject stores is counted: a user's always, so that a limit that is set later knows
+// it, a key's from when it has a limit.
 func (s *Subject) counted(l models.Limit) bool { return s.ID == s.User || s.Limits[l] > 0 }
 
 // storage returns what the process was granted of a subject.
@@ -97,7 +96,7 @@ func (c *counts) storedOf(l models.Limit) *storage {
 	return &c.stored
 }
 
-// takeStored admits what is to be stored.
+// takeStored admits an amount that will be stored.
 func (g *Guard) takeStored(ctx context.Context, s Subject, a Amount) (giveBack func(), err error) {
 	n, now := a.N, time.Now()
 	day := now.UTC().Format(time.DateOnly)
@@ -128,8 +127,7 @@ func (g *Guard) takeStored(ctx context.Context, s Subject, a Amount) (giveBack f
 	}, nil
 }
 
-// grant brings the credit of the day to at least n. What is left of another day, or of before the
-// limit was changed, is given back.
+// grant brings the credit of the day to at least n. It gives back credit of another day, or of an earlier limit.
 func (g *Guard) grant(ctx context.Context, st *storage, s Subject, a Amount, now time.Time) error {
 	k, n := keptOf(a.Limit), a.N
 	day := now.UTC().Format(time.DateOnly)
@@ -175,8 +173,8 @@ func (g *Guard) grant(ctx context.Context, st *storage, s Subject, a Amount, now
 	return nil
 }
 
-// dropDays removes the days of which nothing of the user is kept. Something of yesterday or
-// today may be about to be stored.
+// dropDays removes the days before the user's oldest thing, but never today or yesterday: something of these may be
+// about to be stored.
 func (g *Guard) dropDays(ctx context.Context, k *kept, user string, d *storedDays, now time.Time) error {
 	from, err := k.from(g, ctx, user)
 	if err != nil {
@@ -209,8 +207,8 @@ func (g *Guard) oldestContent(ctx context.Context, user string) (time.Time, erro
 	return models.LaterOf(removed.Time(), oldest), err
 }
 
-// Stored returns how much of a limit about what is stored a subject uses in all processes, without what this
-// process can still use.
+// Stored returns how much of a limit about what is stored a subject uses in all processes, without what this process
+// can still use.
 func (g *Guard) Stored(ctx context.Context, s Subject, l models.Limit) (int64, error) {
 	k, now := keptOf(l), time.Now()
 	d, _, err := models.ReadDocument[storedDays](ctx, g.store, s.User, k.kind, s.ID)

@@ -21,8 +21,8 @@ type Usage struct {
 // Left returns how much may still be used.
 func (u *Usage) Left() int64 { return max(0, u.Value-u.Used) }
 
-// Known returns the usage of the limits of the subjects, as far as this process knows it.
-// If several subjects have a limit, it returns the one with the least left.
+// Known returns the usage of the limits of the subjects, as far as this process knows it. If several subjects have a
+// limit, it returns the one with the least left.
 func (g *Guard) Known(subjects []Subject) []Usage {
 	now := time.Now()
 	g.mu.Lock()
@@ -70,8 +70,7 @@ func (g *Guard) known(s Subject, l models.Limit, now time.Time) Usage {
 	return u
 }
 
-// used returns the amount of the claimed slices, at least the first, without what this
-// process can still use of them.
+// used returns the amount of the claimed slices, at least the first, without what this process can still use of them.
 func (w *window) used(first int) int64 {
 	next, credit := w.state()
 	return w.before(max(next, first)) - credit
@@ -85,8 +84,8 @@ func (w *window) before(slice int) (n int64) {
 	return n
 }
 
-// Near calls tell for each limit of an hour or day of which the subject has used more than four
-// fifths, as far as this process knows it, until tell returns nil: then once in that hour or day.
+// Near calls tell for each limit of an hour or day if the subject has used more than four fifths of it, as far as this
+// process knows. It repeats the call until tell returns nil, then not again in that hour or day.
 func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
 	now := time.Now()
 	for _, l := range models.AllLimits() {
@@ -104,8 +103,7 @@ func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
 	}
 }
 
-// near returns the present window of a limit, or nil if there is none, or what Near reports of it
-// was reported.
+// near returns the present window of a limit, or nil if there is none, or what Near reports of it was reported.
 func (g *Guard) near(s Subject, l models.Limit, now time.Time) *window {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,9 +141,8 @@ func (g *Guard) Usage(ctx context.Context, s Subject) ([]Usage, error) {
 	return out, nil
 }
 
-// claimed returns what all processes have claimed of a window, without what this process
-// can still use. Every process claims the first free slice, so the claimed ones are the
-// first.
+// claimed returns what all processes have claimed of a window, without what this process can still use. Every process
+// claims the first free slice, so the claimed ones are the first.
 func (g *Guard) claimed(ctx context.Context, s Subject, l models.Limit, now time.Time) (int64, error) {
 	w := g.window(s, l, now)
 	var failed error

@@ -61,7 +61,7 @@ type keyLines struct {
 	omitted int       // requests since the newest line that were only counted
 }
 
-// New returns a log. Close writes what is left.
+// New returns a log. Close writes the remaining entries.
 func New(store background.Store, log *slog.Logger) *Log {
 	l := &Log{store: store, log: log, now: time.Now, keys: map[string]*keyLines{}, indexed: map[string]bool{}}
 	l.Writer = background.New("request log", log, l.flush)

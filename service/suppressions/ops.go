@@ -88,8 +88,8 @@ func listOperations(s *Lists) []operation.Operation {
 		operation.Reading(operation.Operation{
 			Name: "listSuppressions", Route: "GET /v1/suppressions", Tag: tagSuppressions, Scope: models.ScopeRead,
 			Title: "List the suppressed addresses", Returns: "A page of the list.",
-			Text: "The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The " +
-				"order means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a " +
+			Text: "The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. " +
+				"The order means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a " +
 				"`next_cursor`.",
 		}, func(ctx context.Context, who caller.Caller, in *suppressionSearch) (client.SuppressionPage, error) {
 			f := in.filter()
@@ -99,9 +99,9 @@ func listOperations(s *Lists) []operation.Operation {
 		operation.Changing(operation.Operation{
 			Name: "addSuppression", Route: "POST /v1/suppressions", Tag: tagSuppressions, Scope: models.ScopeSend,
 			Status: http.StatusCreated, Title: "Suppress an address", Returns: "The entry.",
-			Text: "No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When " +
-				"this is answered, no call to a provider begins any more that contains the address. Adding what is there already " +
-				"changes nothing. With `everyone=true` it applies to the mail of all users.",
+			Text: "No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. " +
+				"When this is answered, no call to a provider begins any more that contains the address. Adding what is there " +
+				"already changes nothing. With `everyone=true` it applies to the mail of all users.",
 			Example: `{"email": "bob@example.com", "reason": "unsubscribe", "category": "newsletter", ` +
 				`"expires_at": "2100-01-31T12:00:00Z", "why": "asked by telephone"}`,
 			Location: func(out any) string {
@@ -129,9 +129,9 @@ func listOperations(s *Lists) []operation.Operation {
 			Name: "removeSuppressions", Route: "DELETE /v1/suppressions/{email}", Tag: tagSuppressions,
 			Scope: models.ScopeSend, Title: "Send to an address again", Returns: operation.ResultOfCommand,
 			Errors: []int{http.StatusUnprocessableEntity},
-			Text: "Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: " +
-				"retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they " +
-				"were removed before, nothing changes. The answer is 404 if there never were any.",
+			Text: "Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by " +
+				"this: retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If " +
+				"they were removed before, nothing changes. The answer is 404 if there never were any.",
 		}, func(ctx context.Context, who caller.Caller, in *suppressionRemoval) (client.ControlResult, error) {
 			changed, err := s.Unsuppress(ctx, who, in.Email, in.filter(), in.Why)
 			return operation.ResultOf(models.RemovedSuppression, in.Email, changed), err
@@ -146,10 +146,10 @@ func providerListOperations(s *Lists) []operation.Operation {
 			Name: "listProviderSuppressions", Route: "GET /v1/providers/{id}/suppressions", Tag: tagSuppressions,
 			Scope: models.ScopeOperate, Title: "List what a provider suppresses and Safedelivr does not",
 			Returns: "A page of addresses. It may be short although more follow.", Errors: []int{http.StatusConflict},
-			Text: "Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because " +
-				"the reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry " +
-				"here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is " +
-				"409 (`no_provider_lists`) if its kind keeps none.",
+			Text: "Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: " +
+				"because the reason holds only there, like a full mailbox or SendGrid's blocks, or because a user removed the " +
+				"entry here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The " +
+				"answer is 409 (`no_provider_lists`) if its kind keeps none.",
 		}, func(ctx context.Context, who caller.Caller, in *listedSearch) (client.ProviderSuppressionPage, error) {
 			return s.ProviderSuppressions(ctx, who, in.ID, in.Page)
 		}),
@@ -157,9 +157,9 @@ func providerListOperations(s *Lists) []operation.Operation {
 			Name: "clearProviderSuppression", Route: "DELETE /v1/providers/{id}/suppressions/{email}", Tag: tagSuppressions,
 			Scope: models.ScopeOperate, Title: "Remove an address from the suppression lists of a provider",
 			Errors: []int{http.StatusConflict, http.StatusUnprocessableEntity},
-			Text: "The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not " +
-				"have the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not " +
-				"change its lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it.",
+			Text: "The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does " +
+				"not have the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may " +
+				"not change its lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it.",
 		}, func(ctx context.Context, who caller.Caller, in *listedRemoval) (operation.Nothing, error) {
 			return operation.Nothing{}, s.ClearProviderSuppression(ctx, who, in.ID, in.Email, in.List, in.Why)
 		}),

@@ -158,8 +158,8 @@ func (s *Lists) SuppressSelected(
 	return ctx.Err()
 }
 
-// add stores entries of a list, and returns how many of them are new. It replaces
-// those that are in effect already by the stored ones.
+// add stores entries of a list, and returns how many of them are new. It replaces those that are in effect already by
+// the stored ones.
 func (s *Lists) add(ctx context.Context, list string, es []models.Suppression) (added int, err error) {
 	hashes := make([]models.AddressHash, len(es))
 	for i := range es {
@@ -181,7 +181,7 @@ func (s *Lists) add(ctx context.Context, list string, es []models.Suppression) (
 			added++
 		case old.InEffect(now) && old.Expires.Equal(e.Expires) && (old.Email != "" || e.Email == ""):
 			*e = *old
-		default: // the newest counts, whatever the clocks say
+		default: // the newest counts, even if clocks differ
 			if after := old.At.Add(time.Millisecond); e.At.Before(after) {
 				e.At = after
 			}
@@ -205,7 +205,8 @@ type Filter struct {
 }
 
 func (f *Filter) matches(e *models.Suppression, now time.Time) bool {
-	return e.InEffect(now) && (f.Reason == "" || f.Reason == string(e.Reason)) && (f.Category == "" || f.Category == e.Category) &&
+	return e.InEffect(now) && (f.Reason == "" || f.Reason == string(e.Reason)) &&
+		(f.Category == "" || f.Category == e.Category) &&
 		(f.Text == "" || strings.Contains(e.Email, strings.ToLower(f.Text)))
 }
 

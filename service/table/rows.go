@@ -335,7 +335,7 @@ func separatorOf(head string, address func(heading string) bool) rune {
 		if slices.ContainsFunc(fields, address) {
 			n += len(head) + 1 // more than any head without one
 		} else if c == '|' {
-			continue // it may stand in a heading, and people name it if it is the separator
+			continue // it may be a part of a heading, and people name it if it is the separator
 		}
 		if n > most {
 			best, most = c, n

@@ -90,7 +90,7 @@ func (t *Reader) Next() (Row, error) {
 
 // Headings of the columns of addresses and names, as bare returns them.
 var (
-	// The first ones count: a column "address" beside "email" is where somebody lives.
+	// The first ones count: a column "address" beside "email" is a postal address.
 	emails     = []string{"email", "emailaddress", "emailadresse", "mail", "recipient", "to", "address"}
 	names      = []string{"name", "fullname"}
 	firstNames = []string{"firstname", "fname", "givenname", "vorname"}

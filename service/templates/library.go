@@ -1,7 +1,7 @@
 // Package templates keeps the templates of users, and fills them for recipients.
 //
-// A template has a name and numbered versions, which never change. One of them may be
-// published: batches that name no number use that one.
+// A template has a name and numbered versions, which never change. One of them may be published: batches that name no
+// number use that one.
 package templates
 
 import (
@@ -112,8 +112,8 @@ func New(store models.DocumentStore, room Room) *Library {
 	return l
 }
 
-// Create stores a new template with its first version. If the user has one with this name,
-// and its newest version is the same, it changes nothing.
+// Create stores a new template with its first version. If the user has one with this name, and its newest version is
+// the same, it changes nothing.
 func (l *Library) Create(ctx context.Context, user string, in *client.NewTemplate) (client.Template, error) {
 	var f problem.Form
 	if in.Name != "" && !validName(in.Name) {
@@ -126,8 +126,7 @@ func (l *Library) Create(ctx context.Context, user string, in *client.NewTemplat
 	return l.add(ctx, user, in.Name, &in.NewTemplateVersion, true)
 }
 
-// AddVersion stores a new version of a template. If the newest version is the same, it adds
-// none.
+// AddVersion stores a new version of a template. If the newest version is the same, it adds none.
 func (l *Library) AddVersion(
 	ctx context.Context, user, name string, in *client.NewTemplateVersion,
 ) (client.Template, error) {
@@ -190,8 +189,8 @@ func (l *Library) takeRoom(ctx context.Context, user string, n int) error {
 	return problem.FromStore("count template bytes", err)
 }
 
-// putVersion stores the contents of a version under the first free number from n on. A
-// number is taken by a version of a request that was cut off, or that runs at the same time.
+// putVersion stores the contents of a version under the first free number from n on. A number is taken by a version of
+// a request that was cut off, or that runs at the same time.
 func (l *Library) putVersion(ctx context.Context, user, name string, n int, raw []byte) (int, error) {
 	for range attempts {
 		err := l.store.PutDocument(ctx, user, versionKind, models.Document{Key: versionKey(name, n), Version: 1, Value: raw})
@@ -210,8 +209,8 @@ func versionKey(name string, n int) string { return fmt.Sprintf("%s/%08d", name,
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// change changes the head of a template by compare-and-set. If do changes nothing, neither
-// does change. create says that the template may be new.
+// change changes the head of a template by compare-and-set. If do changes nothing, neither does change. create says
+// that the template may be new.
 func (l *Library) change(
 	ctx context.Context, user, name string, create bool, do func(*head) error,
 ) (client.TemplateInfo, error) {
@@ -254,8 +253,7 @@ func (l *Library) head(ctx context.Context, user, name string) (h head, number i
 	return h, number, problem.FromStore("read template", err)
 }
 
-// Get returns a version of a template: number, or with 0 the published one, or else the
-// newest.
+// Get returns a version of a template: number, or with 0 the published one, or else the newest.
 func (l *Library) Get(ctx context.Context, user, name string, number int) (client.Template, error) {
 	h, _, err := l.head(ctx, user, name)
 	if err != nil {
@@ -274,9 +272,11 @@ func (l *Library) source(ctx context.Context, user, name string, number int) (cl
 	return v, problem.FromStore("read template version", err)
 }
 
-// List returns at most limit templates of a user, by name, and the cursor of the next page,
-// which is empty on the last one. A limit of 0 is the default.
-func (l *Library) List(ctx context.Context, user string, limit int, cursor string) ([]client.TemplateInfo, string, error) {
+// List returns at most limit templates of a user, by name, and the cursor of the next page, which is empty on the last
+// one. A limit of 0 is the default.
+func (l *Library) List(
+	ctx context.Context, user string, limit int, cursor string,
+) ([]client.TemplateInfo, string, error) {
 	limit, after, err := pageOf(limit, cursor)
 	if err != nil {
 		return nil, "", err
@@ -322,7 +322,8 @@ func (l *Library) Versions(
 		if len(out) == limit {
 			return out, cursorAfter(versionKey("", out[limit-1].Version)), nil
 		}
-		out = append(out, client.TemplateVersion{Version: v.Number, CreatedAt: v.Created, Published: v.Number == h.Now && !h.Archived})
+		out = append(out, client.TemplateVersion{Version: v.Number, CreatedAt: v.Created,
+			Published: v.Number == h.Now && !h.Archived})
 	}
 	return out, "", nil
 }
@@ -350,8 +351,7 @@ func pageOf(limit int, cursor string) (n int, after string, err error) {
 		problem.New(problem.Malformed, "invalid_query", "The parameters of the request are not valid: see errors."))
 }
 
-// Publish makes a version the one that batches use if they name no number. An older number
-// rolls back. It ends Archive.
+// Publish makes a version the one that batches use if they name no number. An older number rolls back. It ends Archive.
 func (l *Library) Publish(ctx context.Context, user, name string, number int) (client.TemplateInfo, error) {
 	return l.change(ctx, user, name, false, func(h *head) error {
 		if !h.has(number) {

@@ -86,8 +86,8 @@ func reads(library *Library) []operation.Operation {
 		operation.Declared[previewing, client.Preview](operation.Operation{
 			Name: "preview", Route: "POST /v1/preview", Tag: tag, Scope: models.ScopeSend, MaxBody: MaxBody,
 			Title: "Preview a message", Returns: "The message as the recipient gets it.",
-			Text: "Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what " +
-				"may be wrong. Nothing is stored or sent.",
+			Text: "Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of " +
+				"what may be wrong. Nothing is stored or sent.",
 			Example: `{"template": "welcome@1", "language": "de-AT", ` +
 				`"to": {"email": "ann@example.com", "name": "Ann", "vars": {"vip": true, "years": 3}}}`,
 		}),
@@ -102,8 +102,8 @@ func changes(library *Library, guard *idempotency.Guard) []operation.Operation {
 			Title: "Create a template", Returns: "The version is stored.",
 			Text: "Stores the first version of a template, as a draft unless `publish` is true. `html`, `text` or both are " +
 				"required. Subject, HTML and text are in [Liquid](https://shopify.github.io/liquid/): see " +
-				"[Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md). If you have this template already " +
-				"and its newest version is the same, nothing changes.",
+				"[Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md). If you have this template " +
+				"already and its newest version is the same, nothing changes.",
 			Example: `{"name": "welcome", "subject": "Welcome, {{ name | default: 'dear customer' }}", ` +
 				`"html": "<p>{% if vip %}Thank you for {{ years }} years.{% endif %} Your city: {{city}}</p>", ` +
 				`"defaults": {"city": "Vienna"}, "schema": {"properties": {"years": {"type": "integer"}}}, ` +
@@ -123,8 +123,8 @@ func changes(library *Library, guard *idempotency.Guard) []operation.Operation {
 		operation.Once(guard, operation.Operation{
 			Name: "publishTemplate", Route: "POST /v1/templates/{name}/publish", Tag: tag, Scope: models.ScopeSend,
 			Title: "Publish a version", Returns: "The template.",
-			Text: "Batches that name no version use this one from now on. An older number rolls back. An archived template can be " +
-				"used again.",
+			Text: "Batches that name no version use this one from now on. An older number rolls back. An archived template " +
+				"can be used again.",
 		}, func(ctx context.Context, who caller.Caller, in *publication) (client.TemplateInfo, error) {
 			if err := operation.Valid(&in.Body); err != nil {
 				return client.TemplateInfo{}, err
@@ -133,7 +133,8 @@ func changes(library *Library, guard *idempotency.Guard) []operation.Operation {
 		}),
 		operation.Once(guard, operation.Operation{
 			Name: "archiveTemplate", Route: "POST /v1/templates/{name}/archive", Tag: tag, Scope: models.ScopeSend,
-			Title: "Archive a template", Text: "Batches cannot use it any more. Accepted mail goes out.", Returns: "The template.",
+			Title: "Archive a template", Text: "Batches cannot use it any more. Accepted mail goes out.",
+			Returns: "The template.",
 		}, func(ctx context.Context, who caller.Caller, in *named) (client.TemplateInfo, error) {
 			return library.Archive(ctx, who.User, in.Name)
 		}),

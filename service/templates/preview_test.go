@@ -61,8 +61,9 @@ func TestWarnings(t *testing.T) {
 		{"{% if no %}x{% endif %}", "x", "x", "empty_subject"},
 	} {
 		p, missing, err := l.Preview(t.Context(), user, Sample{
-			Source: client.TemplateSource{TemplateContent: client.TemplateContent{Subject: c.subject, HTML: c.html, Text: c.text}},
-			To:     models.Recipient{Email: "a@b.de", Name: "Ann", Vars: map[string]string{"url": "https://example.com"}},
+			Source: client.TemplateSource{TemplateContent: client.TemplateContent{Subject: c.subject, HTML: c.html,
+				Text: c.text}},
+			To: models.Recipient{Email: "a@b.de", Name: "Ann", Vars: map[string]string{"url": "https://example.com"}},
 		})
 		require.NoError(t, err)
 		var codes []string

@@ -305,9 +305,10 @@ func TestMistakes(t *testing.T) {
 func TestSchemaLoadsNothing(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{
-		`{"$ref": "https://example.com/schema.json"}`, `{"$ref": "file:///etc/passwd"}`, `{"properties": {"a": {"$ref": "#"}}}`,
-		`{"$schema": "https://example.com/meta.json"}`, `{"$schema": "file:///etc/passwd"}`, `{"allOf": [{"$dynamicRef": "#x"}]}`,
-		`[]`, `{`, `{"pattern": "("}`,
+		`{"$ref": "https://example.com/schema.json"}`, `{"$ref": "file:///etc/passwd"}`,
+		`{"properties": {"a": {"$ref": "#"}}}`,
+		`{"$schema": "https://example.com/meta.json"}`, `{"$schema": "file:///etc/passwd"}`,
+		`{"allOf": [{"$dynamicRef": "#x"}]}`, `[]`, `{`, `{"pattern": "("}`,
 	} {
 		_, err := compileSchema(json.RawMessage(schema))
 		require.Error(t, err, schema)

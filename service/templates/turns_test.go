@@ -67,7 +67,8 @@ func TestTurns(t *testing.T) {
 // TestManyTags: a template with many tags is refused before it is compiled, also if they are in several languages.
 func TestManyTags(t *testing.T) {
 	t.Parallel()
-	s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"}, Languages: map[string]client.TemplateContent{}}
+	s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"},
+		Languages: map[string]client.TemplateContent{}}
 	for _, language := range []string{"de", "en", "fr", "it"} {
 		many := make([]byte, 0, 200_000)
 		for range 6_000 {

@@ -89,7 +89,8 @@ func Operations() []operation.Operation {
 		}),
 		operation.Declared[noticesQuery, client.NoticePage](operation.Operation{
 			Name: "listNotices", Route: "GET /v1/notices", Tag: operation.TagControl, Scope: models.ScopeOperate, Errors: gone,
-			Title: "Read what happened to the installation", Returns: "The notices.", Media: "application/x-ndjson", Call: operation.ByHand,
+			Title: "Read what happened to the installation", Returns: "The notices.", Media: "application/x-ndjson",
+			Call: operation.ByHand,
 			Text: "What operators want to hear of: providers that are suspended and recover, outages, sums that " +
 				"differ, unknown outcomes, and limits of users that are nearly used up. Each is reported once, with " +
 				"a number. With `events=suppression.added` additions to everyone's suppression list, too, at least " +

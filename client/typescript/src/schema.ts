@@ -123,7 +123,7 @@ export interface paths {
         get: operations["getDefaults"];
         /**
          * Set the time zone and the window of a user
-         * @description Replaces both. What is not given is none. Batches that were accepted keep theirs. Needs the scope `send` for the caller,
+         * @description Replaces both. A value that is not given is removed. Batches that were accepted keep theirs. Needs the scope `send` for the caller,
          *     and `operate` for other users.
          */
         put: operations["setDefaults"];
@@ -518,7 +518,7 @@ export interface paths {
         get: operations["getCheck"];
         put?: never;
         /**
-         * Recount sums and compare them with what is shown
+         * Recount sums and compare them with the stored ones
          * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step: `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409 (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
          */
         post: operations["runCheck"];
@@ -652,7 +652,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Get what was posted
+         * Get the request of a post
          * @description The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
          */
         get: operations["getEndpointPost"];
@@ -1117,7 +1117,7 @@ export interface paths {
         };
         /**
          * List what a provider suppresses and Safedelivr does not
-         * @description Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409 (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
+         * @description Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the reason holds only there, like a full mailbox or SendGrid's blocks, or because a user removed the entry here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409 (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
          */
         get: operations["listProviderSuppressions"];
         put?: never;
@@ -1781,7 +1781,7 @@ export interface paths {
         };
         /**
          * Get what the mail of all users waits for
-         * @description The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones. Needs the scope `operate`.
+         * @description The sums are exact. The reasons are those of the batches that wait longest and of the newest ones. Needs the scope `operate`.
          */
         get: operations["getWaiting"];
         put?: never;
@@ -2522,7 +2522,7 @@ export interface components {
             dry_run?: boolean;
             /** @description `false` if the command had nothing to change: it was in effect before, or no log has failed or is held. */
             changed: boolean;
-            /** @description Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be counted. */
+            /** @description Recipients that the command reaches. A stop or a cancellation withholds their mail, and a resumption lets it go out. A retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be counted. */
             recipients: number | null;
             /** @description Whether the batch is stopped after the command. */
             stopped: boolean;
@@ -2547,7 +2547,7 @@ export interface components {
             first: number;
             /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
-            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            /** @description A lower bound on the items of a list that is too long to count: 1001 if there are more than 1,000. It is less if counting would read too much or take more than half a second. Up to a minute old. */
             total_at_least?: number;
             /** @description Empty on the last page. */
             next_cursor: string;
@@ -3003,7 +3003,7 @@ export interface components {
             first: number;
             /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
-            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            /** @description A lower bound on the items of a list that is too long to count: 1001 if there are more than 1,000. It is less if counting would read too much or take more than half a second. Up to a minute old. */
             total_at_least?: number;
             /** @description Empty on the last page. */
             next_cursor: string;
@@ -3344,7 +3344,7 @@ export interface components {
             first: number;
             /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
-            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            /** @description A lower bound on the items of a list that is too long to count: 1001 if there are more than 1,000. It is less if counting would read too much or take more than half a second. Up to a minute old. */
             total_at_least?: number;
             /** @description Empty on the last page. */
             next_cursor: string;
@@ -3408,11 +3408,11 @@ export interface components {
             time_zone?: string | null;
             /** @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day before it expires may leave an hour earlier or later than that, within the last six hours three hours, and within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is one; `none` lets the mail leave at any time. */
             send_window?: components["schemas"]["WindowOrNone"];
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, even if it is on at the provider. */
             track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, even if it is on at the provider. */
             track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first. Give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
             unsubscribe?: boolean | null;
         };
         MessageVersion: {
@@ -3520,11 +3520,11 @@ export interface components {
             send_window?: components["schemas"]["WindowOrNone"];
             /** @description Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
             allow_duplicates?: boolean | null;
-            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            /** @description Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, even if it is on at the provider. */
             track_opens?: boolean | null;
-            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, even if it is on at the provider. */
             track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first. Give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
             unsubscribe?: boolean | null;
             to: components["schemas"]["Recipient"][];
             /** @description Files of the message, with at most 25,000,000 bytes together. What each provider carries is in docs/capabilities.md; one that cannot carry the message is not used for it. */
@@ -3577,11 +3577,11 @@ export interface components {
             send_window?: string;
             /** @description `true` or `false`. Send one mail for each repetition of an address. Default: repeated addresses are dropped. */
             allow_duplicates?: string;
-            /** @description `true` or `false`. Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, whatever is set at the provider. */
+            /** @description `true` or `false`. Let the provider tell who opens the mail, by a picture that it adds to the HTML. Default: false, even if it is on at the provider. */
             track_opens?: string;
-            /** @description `true` or `false`. Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
+            /** @description `true` or `false`. Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, even if it is on at the provider. */
             track_clicks?: string;
-            /** @description `true` or `false`. Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            /** @description `true` or `false`. Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first. Give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
             unsubscribe?: string;
         };
         NewBlock: {
@@ -3788,7 +3788,7 @@ export interface components {
              * @description When it ends at the earliest.
              */
             until?: string;
-            /** @description The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of mails that were reported as spam, or what is used of the limit. */
+            /** @description The number of sums that differ, recipients with an unknown outcome, messages that waited in a queue, or mails that were reported as spam. Or the used part of the limit. */
             count?: number;
             /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
             user?: string;
@@ -3965,7 +3965,7 @@ export interface components {
              * @description Since when.
              */
             at: string;
-            /** @description Who has removed the address from everyone's list. Absent if nobody did. */
+            /** @description Who removed the address from everyone's list. Absent if it was not removed. */
             removed_by?: string;
             /** @description The reason that they gave. */
             removed_why?: string;
@@ -4058,7 +4058,7 @@ export interface components {
             first: number;
             /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
-            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            /** @description A lower bound on the items of a list that is too long to count: 1001 if there are more than 1,000. It is less if counting would read too much or take more than half a second. Up to a minute old. */
             total_at_least?: number;
             /** @description Empty on the last page. */
             next_cursor: string;
@@ -4427,7 +4427,7 @@ export interface components {
             /** Format: uuid */
             batch?: string;
             state?: components["schemas"]["UpdateState"];
-            /** @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more. */
+            /** @description What a provider reported. `bounced`: it has given up, for any reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more. */
             event?: components["schemas"]["UpdateEvent"];
             /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
             reason?: string;
@@ -4645,7 +4645,7 @@ export interface components {
         NewMetadata: {
             [key: string]: string | number | boolean;
         } | null;
-        /** @description What was added to a suppression list. */
+        /** @description An addition to a suppression list. */
         AddedSuppression: {
             /** @description The same in a repeat; another one if the address is removed and added again. */
             id: string;
@@ -6054,7 +6054,7 @@ export interface operations {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };
@@ -6330,7 +6330,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What was posted. */
+            /** @description The request of the post, as it would be made now. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
@@ -7593,7 +7593,7 @@ export interface operations {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };
@@ -7767,7 +7767,7 @@ export interface operations {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };
@@ -7976,7 +7976,7 @@ export interface operations {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };
@@ -8232,7 +8232,7 @@ export interface operations {
             201: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };
@@ -8483,7 +8483,7 @@ export interface operations {
             201: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    /** @description Path of what was created. */
+                    /** @description Path of the created resource. */
                     Location: string;
                     [name: string]: unknown;
                 };

@@ -1142,7 +1142,7 @@ Recipient: TypeAlias = Mailbox | RecipientFields
 
 class AddedSuppression(TypedDict, closed=True):
     """
-    What was added to a suppression list.
+    An addition to a suppression list.
     """
 
     id: str
