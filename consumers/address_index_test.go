@@ -22,7 +22,7 @@ func (r *rig) found(address string) (n int) {
 	return n
 }
 
-// TestFoundByAddress: mail is found by its address, whatever the first entry of its ledger is.
+// TestFoundByAddress: mail is found by its address, with any first entry of its ledger.
 func TestFoundByAddress(t *testing.T) {
 	t.Parallel()
 	delivered := func(n int64) func(*testing.T, *rig, *models.Batch) {

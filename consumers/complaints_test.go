@@ -16,9 +16,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestComplaintsArePublished: events of providers that many recipients have complained are posted as a notice to an
-// endpoint of the operators, once for a user and day, although workers are restarted; and not if the share may be, if
-// too little was delivered, or while it is off.
+// TestComplaintsArePublished: complaints of many recipients are posted as a notice to an endpoint of the operators,
+// once for a user and day, although workers are restarted. They are not if their share is allowed, if too little was
+// delivered, or while the notice is off.
 func TestComplaintsArePublished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

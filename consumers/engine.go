@@ -1,6 +1,6 @@
-// Package consumers builds, starts and stops the rooms that change state after
-// acceptance: they dispatch chunks to providers, reroute what was refused, process the
-// providers' events, and keep sums and agenda. Nothing else in the program does.
+// Package consumers builds, starts and stops the rooms that change state after acceptance. They dispatch chunks to
+// providers, reroute refused mail, process the providers' events, and keep sums and agenda. Nothing else in the program
+// does.
 package consumers
 
 import (
@@ -67,8 +67,7 @@ type Engine struct {
 	metrics      *metrics
 }
 
-// New returns an engine that is not running. It returns an error if a provider name is
-// invalid or not unique.
+// New returns an engine that is not running. It returns an error if a provider name is invalid or not unique.
 func New(store models.Store, broker models.Broker, specs []Provider, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Follower}
@@ -208,8 +207,7 @@ func inLowPriority(f func(ctx context.Context)) loop {
 	return loopFunc(func(ctx context.Context) { f(priority.WithLow(ctx)) })
 }
 
-// supportLoops returns the loops that the handlers and the other loops rely on. They start
-// first and stop last.
+// supportLoops returns the loops that the handlers and the other loops rely on. They start first and stop last.
 func (e *Engine) supportLoops() []loop {
 	loops := []loop{
 		loopFunc(e.follow),
@@ -227,8 +225,7 @@ func (e *Engine) supportLoops() []loop {
 	return loops
 }
 
-// workLoops returns the loops that find and do work. empty says that no message waited
-// when the engine started.
+// workLoops returns the loops that find and do work. empty says that no message waited when the engine started.
 func (e *Engine) workLoops(empty bool) []loop {
 	var names []string
 	for _, p := range e.providers.All() {
@@ -278,8 +275,8 @@ func start(ctx context.Context, loops []loop) (stop func()) {
 	}
 }
 
-// Run works until ctx ends or a subscription fails. Then it handles no new message, waits
-// up to grace for running calls, and stores summaries.
+// Run works until ctx ends or a subscription fails. Then it handles no new message, waits up to grace for running
+// calls, and stores summaries.
 func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -319,8 +316,8 @@ func (e *Engine) follow(ctx context.Context) {
 	})
 }
 
-// restore reads the commands, the peers and the persisted findings before the first call,
-// for three seconds at most. It reports whether no message waits in the broker.
+// restore reads the commands, the peers and the persisted findings before the first call, for three seconds at most. It
+// reports whether no message waits in the broker.
 func (e *Engine) restore(ctx context.Context) (empty bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -367,8 +364,7 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 			run(func() error { return e.cfg.Standby.Subscribe(ctx, q, min(n, standbySlots), h) })
 		}
 	}
-	// Generic handlers never wait for a provider: as many as all providers together can keep
-	// busy, and a few more.
+	// Generic handlers never wait for a provider: as many as all providers together can keep busy, and a few more.
 	generic := 4
 	for _, p := range e.providers.All() {
 		generic += p.Concurrency
@@ -394,8 +390,7 @@ func (e *Engine) Flush(ctx context.Context) error { return e.rollup.Flush(ctx) }
 // Pending returns how many chunks are marked for a new summary.
 func (e *Engine) Pending() int { return e.rollup.Pending() }
 
-// EventCounts returns the numbers of events that were taken and refused. See
-// events.Processor.Counts.
+// EventCounts returns the numbers of events that were taken and refused. See events.Processor.Counts.
 func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) { return e.events.Counts() }
 
 // Check recounts sums from the ledgers. See rollup.CheckOptions.

@@ -52,8 +52,8 @@ func TestErasedMailIsNotSent(t *testing.T) {
 	})
 }
 
-// TestReleaseSkipsErasedMail: mail that had ended before its address was erased keeps state and
-// timeline, whatever commands come later.
+// TestReleaseSkipsErasedMail: mail that had ended before its address was erased keeps state and timeline. Later
+// commands do not change it.
 func TestReleaseSkipsErasedMail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ type promises struct {
 	envelopes map[models.ID]int  // addresses of the batches that are envelopes
 	doubtful  map[models.ID]bool // logs with a call that was not answered
 	outbox    []modelEvent
-	accepted  chan struct{} // closed when a call is accepted; nil: nobody waits
+	accepted  chan struct{} // closed when a call is accepted; nil: no test waits
 
 	divided string // what is wrong with a call of an envelope; "": nothing
 

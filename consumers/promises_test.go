@@ -341,7 +341,8 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 			seen[fmt.Sprint(key, u.Number)], seen[once] = true, true
 			n++
 			batch := u.Log.Batch()
-			if done[batch] = u.Event == models.BatchEnded || done[batch] && u.State != models.Queued; u.Event == models.BatchEnded {
+			if done[batch] = u.Event == models.BatchEnded ||
+				done[batch] && u.State != models.Queued; u.Event == models.BatchEnded {
 				continue
 			}
 			c := published[u.Log.ChunkID()]

@@ -171,8 +171,8 @@ func (o *outageRun) play() error {
 	return errors.Join(err, o.burst)
 }
 
-// TestMailLeavesAtOnceAfterOutage: whatever waits only for its providers is sent as soon as one takes mail again.
-// It does not matter which worker found out, how long the outage lasted, or whether messages were lost.
+// TestMailLeavesAtOnceAfterOutage: mail that waits only for its providers is sent as soon as one takes mail again. It
+// does not matter which worker found out, how long the outage lasted, or whether messages were lost.
 func TestMailLeavesAtOnceAfterOutage(t *testing.T) {
 	t.Parallel()
 	run := func(o outage) (err error) {

@@ -151,8 +151,8 @@ func TestEndingThatHangs(t *testing.T) {
 	})
 }
 
-// TestSumsAfterCrash: if a worker dies between storing a summary and renewing the sums above it,
-// the next reconcile of the batch renews them, in whatever round.
+// TestSumsAfterCrash: if a worker dies between storing a summary and renewing the sums above it, the next reconcile of
+// the batch renews them, in any round.
 func TestSumsAfterCrash(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -171,8 +171,8 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	})
 }
 
-// TestPurgeKeepsMovedBatch: the content of a batch whose times were changed is kept until it expires by the new ones,
-// and that of a batch with recipients who have times of their own until the last of them expires.
+// TestPurgeKeepsMovedBatch: the content of a batch with changed times is kept until it expires by the new ones. If
+// recipients have times of their own, it is kept until the last of them expires.
 func TestPurgeKeepsMovedBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

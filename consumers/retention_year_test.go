@@ -126,8 +126,8 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 	require.Equal(t, commands, f.Rules().UpTo(), "the numbers go on")
 }
 
-// TestUserWhoLeft: of a user who sends no more, nothing is left when the mail is purged but the row of the user, the
-// sums of days, the newest entry of the feed, and up to when mail and content are purged.
+// TestUserWhoLeft: a user sends no more, and the mail is purged. Then only the row of the user is left, the sums of
+// days, the newest entry of the feed, and the times up to which mail and content are purged.
 func TestUserWhoLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -58,8 +58,8 @@ func TestCancelledBeforeItsTime(t *testing.T) {
 	})
 }
 
-// TestMovedMailLeavesAtItsNewTime: mail that is moved later is not handed over at its former time, although the agenda
-// and messages remind of it; mail that is moved earlier is handed over then, and not again at its former time.
+// TestMovedMailLeavesAtItsNewTime: mail that is moved later is not sent at its former time, although the agenda and
+// messages remind of it. Mail that is moved earlier is sent then, and not again at its former time.
 func TestMovedMailLeavesAtItsNewTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,9 +26,9 @@ func (r *rig) entriesOf(address string) []models.Suppression {
 	return es
 }
 
-// TestEventsSuppress: hard bounces, complaints and unsubscribes put an address on the list of
-// the user, with the reason and the log, once, however often they are reported, and the feed says so. The user's
-// next mail is not sent to these addresses, through no provider, and another user's is.
+// TestEventsSuppress: hard bounces, complaints and unsubscribes put an address on the list of the user once, with the
+// reason and the log, also if they are reported again. The feed has the addition. The user's next mail is not sent to
+// these addresses, through no provider, and another user's is.
 func TestEventsSuppress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

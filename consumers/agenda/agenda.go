@@ -13,9 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The agenda finds all unfinished work: batches that were never announced, messages that
-// the broker lost, attempts of workers that died, evidence windows and deadlines that
-// expired, and posts that were not processed.
+// The agenda finds all unfinished work: unannounced batches, messages that the broker lost, attempts of dead workers,
+// expired evidence windows and deadlines, and unprocessed posts.
 
 // The sizes and times of the agenda.
 const (

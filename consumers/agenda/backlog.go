@@ -12,10 +12,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// While the broker is down, nothing can be announced. The agenda finds all of it again,
-// but needs several reads for each entry, which takes long for a million of them. So as
-// soon as the broker is back, the backlog is published without a reconcile: all urgent
-// mail, and as much bulk mail as its queue may hold.
+// While the broker is down, nothing can be announced. The agenda finds all of it again, but needs several reads for
+// each entry, which takes long for a million of them. So as soon as the broker is back, the backlog is published
+// without a reconcile: all urgent mail, and as much bulk mail as its queue may hold.
 
 const (
 	backlogPoll     = time.Second
@@ -67,9 +66,8 @@ type backlog struct {
 	left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where each is
 }
 
-// RunBacklog republishes the backlog whenever the broker has come back. empty says that
-// no message waited when this worker started: all may have been lost with the process,
-// as those of the in-process broker are.
+// RunBacklog republishes the backlog whenever the broker has come back. empty says that no message waited when this
+// worker started. Then all may have been lost with the process, as with the in-process broker.
 func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	a.Outbox.Outage.MarkUnannounced(time.Now()) // a worker may have died during an outage
 	var c *backlog
@@ -96,8 +94,8 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	}
 }
 
-// newBacklog returns the work to be done after an outage that began then. all: whatever is
-// unfinished may have been missed.
+// newBacklog returns the work to be done after an outage that began at since. all says that any unfinished mail may
+// have been missed.
 func (a *Agenda) newBacklog(since time.Time, all bool) *backlog {
 	c := &backlog{since: since.Add(-unnoticedOutage), begun: time.Now(), all: all}
 	for lane := range c.left {
@@ -109,8 +107,8 @@ func (a *Agenda) newBacklog(since time.Time, all bool) *backlog {
 	return c
 }
 
-// republish publishes the urgent mail of all shards, and then as much bulk mail as there
-// is room for. Other workers do the same for shards that this worker does not hold.
+// republish publishes the urgent mail of all shards, and then as much bulk mail as there is room for. Other workers do
+// the same for shards that this worker does not hold.
 func (a *Agenda) republish(ctx context.Context, c *backlog, room int) error {
 	announced := 0
 	defer func() {
@@ -156,8 +154,7 @@ func (a *Agenda) republish(ctx context.Context, c *backlog, room int) error {
 	return nil
 }
 
-// bulkRoom returns how many more bulk messages may wait in the queue. It fails while
-// messages cannot be published.
+// bulkRoom returns how many more bulk messages may wait in the queue. It fails while messages cannot be published.
 func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -177,8 +174,8 @@ func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 	return room, nil
 }
 
-// republishLane publishes a lane of a shard from a due date on, as much as there is room
-// for. upTo is where it stopped; zero: at the end.
+// republishLane publishes a lane of a shard from a due date on, as much as there is room for. upTo is where it stopped;
+// zero: at the end.
 func (a *Agenda) republishLane(
 	ctx context.Context,
 	c *backlog,
@@ -217,8 +214,8 @@ func (a *Agenda) republishLane(
 	return announced, upTo, err
 }
 
-// missed reports whether an entry may be about a message that was not published: the
-// entry says so, or it was never reconciled and its batch was stored during the outage.
+// missed reports whether an entry may be about an unpublished message. The entry says so, or it was never reconciled
+// and its batch was stored during the outage.
 func (c *backlog) missed(entry *models.AgendaEntry) bool {
 	switch {
 	case entry.Missed, c.all:

@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// TestUrgentBacklogFirst: missed urgent mail is announced whatever waits, bulk mail only as
-// far as there is room. Mail that was announced before the outage is not.
+// TestUrgentBacklogFirst: missed urgent mail is always announced, bulk mail only as far as there is room. Mail that was
+// announced before the outage is not.
 func TestUrgentBacklogFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

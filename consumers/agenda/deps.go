@@ -1,6 +1,5 @@
-// Package agenda finds all unfinished work: batches that were never announced, messages
-// that the broker lost, attempts of workers that died, evidence windows and deadlines that
-// expired, and posts that were not processed.
+// Package agenda finds all unfinished work: unannounced batches, messages that the broker lost, attempts of dead
+// workers, expired evidence windows and deadlines, and unprocessed posts.
 package agenda
 
 import (

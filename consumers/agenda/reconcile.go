@@ -40,8 +40,8 @@ func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error 
 	return a.Requeue(ctx, entry, found)
 }
 
-// Requeue writes an entry for the time at which what is unfinished is to be reconciled
-// again. It writes none if nothing is unfinished.
+// Requeue writes an entry for the time at which unfinished mail is reconciled again. It writes none if nothing is
+// unfinished.
 func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found dispatch.Result) error {
 	now := time.Now()
 	rounds := 1
@@ -76,8 +76,8 @@ func wholeMilli(t time.Time) time.Time {
 	return whole
 }
 
-// recheckAt returns when to check whether the messages published for an entry led to
-// anything: so many rechecks after the entry was due, or after now if that is long past.
+// recheckAt returns when to check whether the messages published for an entry had an effect. It is so many rechecks
+// after the entry was due, or after now if that is long past.
 func (a *Agenda) recheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
 	from := now
 	if late := now.Sub(entry.Due); late >= 0 && late < a.cfg.Recheck {
@@ -204,7 +204,7 @@ func (a *Agenda) reconcileChunks(
 	return a.reconcileUnfinished(ctx, b, finished, all)
 }
 
-// reconcileUnfinished reconciles the chunks of a batch that are not finished. all is what is known of the others.
+// reconcileUnfinished reconciles the chunks of a batch that are not finished. all has the known results of the others.
 func (a *Agenda) reconcileUnfinished(
 	ctx context.Context,
 	b *models.Batch,

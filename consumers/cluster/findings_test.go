@@ -168,8 +168,8 @@ func TestFindingIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// TestExpiredFindingIsNotRestored: a finding whose time has passed is not restored, whatever
-// the clocks say, nor one about a provider that is not configured.
+// TestExpiredFindingIsNotRestored: an expired finding is not restored, even if clocks differ. Nor is one about a
+// provider that is not configured.
 func TestExpiredFindingIsNotRestored(t *testing.T) {
 	t.Parallel()
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(24 * time.Hour)} {

@@ -70,8 +70,8 @@ type Broker interface {
 	SubscribeWakes(ctx context.Context, h func(users []string)) error
 }
 
-// Poster posts updates to endpoints: each has a cursor in the feed of its user, and a queue, retries and
-// a breaker of its own, so that one that is slow or down delays no other. One worker at a time posts to an
+// Poster posts updates to endpoints. Each endpoint has a cursor in the feed of its user, and a queue, retries and a
+// breaker of its own. So a slow endpoint, or one that is down, delays no other. One worker at a time posts to an
 // endpoint. Every update is posted at least once, unless its retries are used up.
 type Poster struct {
 	cfg    Config
@@ -86,7 +86,7 @@ type Poster struct {
 	running  map[string]bool    // by key of the endpoint
 	backlogs map[string]backlog // of those that this process posts to
 	owners   map[string]bool    // users that have endpoints
-	grown    map[string]bool    // users about whom a wake is to be sent
+	grown    map[string]bool    // users for whom a wake is due
 	send     chan struct{}      // holds a token while there are some
 }
 

@@ -35,7 +35,7 @@ func (a *everyone) pause() time.Duration {
 	return time.Second
 }
 
-// newEveryone returns what is stored of an endpoint.
+// newEveryone returns the stored state of an endpoint.
 func (p *Poster) newEveryone(ctx context.Context, e *endpoint.Endpoint) (*everyone, error) {
 	cursors, err := endpoint.CursorsOf(ctx, p.store, e)
 	return &everyone{cursors: cursors}, err
@@ -59,7 +59,7 @@ func (p *Poster) list(ctx context.Context, a *everyone) error {
 	return nil
 }
 
-// pending are posts that are to be made together.
+// pending are posts to make together.
 type pending struct {
 	posts []endpoint.Post
 	then  []endpoint.Cursor // after each of them
@@ -179,8 +179,8 @@ func (r *round) collect(ctx context.Context, q *pending, user string, of int) (m
 	return page.More, nil
 }
 
-// flush makes the posts that were collected. It reports whether the round is over: then the next one begins with the
-// user whose post was not made, or if that is the first one of this round, with the one after that.
+// flush makes the posts that were collected. It reports whether the round is over. Then the next round begins with the
+// user whose post was not made. If that user was the first of this round, it begins with the one after.
 func (r *round) flush(ctx context.Context, q *pending) (over bool) {
 	results := r.send(ctx, q.posts)
 	for i := range q.posts {

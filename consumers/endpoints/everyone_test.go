@@ -44,9 +44,8 @@ func everyonesMail(e *endpoint.Endpoint) {
 	e.Start = endpoint.Start{At: time.Now(), Generation: 1}
 }
 
-// TestEveryonesUpdates: an endpoint of everyone's mail gets the updates of all users after its creation, also of
-// users who appear later, and says whose they are; another worker goes on where one stopped. A replay posts all since
-// a time.
+// TestEveryonesUpdates: an endpoint of everyone's mail gets the updates of all users after its creation, with their
+// user, also of later users. Another worker goes on where one stopped. A replay posts all since a time.
 func TestEveryonesUpdates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,8 +165,8 @@ func (s *forgetful) PutDocument(ctx context.Context, owner, kind string, d model
 	return s.Store.PutDocument(ctx, owner, kind, d)
 }
 
-// TestKilledEveryone: a worker that is killed after it has posted and before it has stored how far repeats its posts
-// with their IDs, and loses none, also of those that wait for a retry.
+// TestKilledEveryone: a worker is killed after it has posted and before it has stored its position. Its posts are
+// repeated with their IDs, and none is lost, also of those that wait for a retry.
 func TestKilledEveryone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

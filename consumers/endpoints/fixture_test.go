@@ -125,7 +125,8 @@ func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 	}
 	return New(Config{
-		Worker: worker, Client: outbound.New(nil).Over(f.net.Dial).Within(f.timeout), Mailer: f.mailer, Delays: delays, Poll: f.poll,
+		Worker: worker, Client: outbound.New(nil).Over(f.net.Dial).Within(f.timeout), Mailer: f.mailer, Delays: delays,
+		Poll:      f.poll,
 		LastPosts: patience, // so that no pause of this process has a post made again
 		Logger:    slog.New(slog.DiscardHandler),
 		Disabled:  func(user string) bool { return f.disabled.Load() == user },

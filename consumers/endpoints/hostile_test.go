@@ -61,8 +61,8 @@ func forever(text string, pause time.Duration) func(c net.Conn) {
 // hang reads until the other side has had enough.
 func hang(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// TestReceiversThatLie: what a receiver says first decides: a post with a status from 200 to 299 is accepted, whatever
-// follows, and one without a whole header in time is not. No answer is read for longer than that, or in full if it is
+// TestReceiversThatLie: the header of the answer decides. A post with a status from 200 to 299 is accepted, also if the
+// body is bad. One without a whole header in time is not. No answer is read for longer than that, or in full if it is
 // large.
 func TestReceiversThatLie(t *testing.T) {
 	t.Parallel()

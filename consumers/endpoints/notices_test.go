@@ -58,9 +58,8 @@ func TestNoticesArePosted(t *testing.T) {
 	})
 }
 
-// TestNoticesAreMailed: endpoints of the format mail hand what is said to people to the mailer, with the ID of the
-// post, which is the same when a worker is killed after that and another one repeats the post, and again until it is
-// accepted.
+// TestNoticesAreMailed: endpoints of the format mail hand the text for people to the mailer with the ID of the post,
+// until it is accepted. The ID is the same when a worker is killed after that and another one repeats the post.
 func TestNoticesAreMailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +114,8 @@ func TestSuppressionsArePosted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		all, tagged, none, slack := newReceiver(f, nil), newReceiver(f, status(503, 1)), newReceiver(f, nil), make(chan string, 9)
+		all, tagged, none, slack := newReceiver(f, nil), newReceiver(f, status(503, 1)), newReceiver(f, nil),
+			make(chan string, 9)
 		app := f.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body) // what is missing is seen below
 			slack <- string(body)

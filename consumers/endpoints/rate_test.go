@@ -129,7 +129,8 @@ func TestRateOfRetries(t *testing.T) {
 		r := newReceiver(f, nil)
 		e := f.endpoint(r, nil)
 		f.publish(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
-		one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
+		one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1),
+			until: time.Now().Add(time.Minute)}
 		for i := range 3 {
 			one.state.Retries = append(one.state.Retries, endpoint.Retry{
 				Part: endpoint.Part{From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}}, Tried: 1,

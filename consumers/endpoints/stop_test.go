@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestStopWaitsForAnswer: a post without an answer when the worker stops gets it, and the next worker does not make
-// it again; neither to an endpoint of a user nor to one of everyone's mail.
+// TestStopWaitsForAnswer: a post without an answer when the worker stops gets its answer. The next worker does not
+// repeat it, to an endpoint of a user or of everyone's mail.
 func TestStopWaitsForAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -46,8 +46,8 @@ func (l *Lookups) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// every calls f until ctx ends, with a pause that is longer after a long call: a query
-// reads all events of its span, and look-ups that become due meanwhile share the next one.
+// every calls f until ctx ends, with a longer pause after a long call. A query reads all events of its span, and
+// look-ups that become due meanwhile share the next one.
 func (l *Lookups) every(ctx context.Context, pause time.Duration, f func()) {
 	for range models.Every(ctx, pause) {
 		began := time.Now()

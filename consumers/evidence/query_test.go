@@ -80,14 +80,14 @@ func TestFoundEventIsFiledOnce(t *testing.T) {
 	require.Equal(t, 2, posts())
 }
 
-// TestEventOfChunkIsFiled: an event that names its chunk and an address is filed if that is the address of one recipient
-// whose outcome is unknown.
+// TestEventOfChunkIsFiled: an event that names its chunk and an address is filed if that is the address of one
+// recipient whose outcome is unknown.
 func TestEventOfChunkIsFiled(t *testing.T) {
 	t.Parallel()
 	store, api := memory.Open(t), &eventsAPI{}
 	l := newLookups(t, store, api)
 	id, at := unknownBatch(t, store, 2), time.Now()
-	for _, address := range []string{"U2@x.test", "nobody@x.test", ""} {
+	for _, address := range []string{"U2@x.test", "unknown@x.test", ""} {
 		api.events = append(api.events, models.ParsedEvent{Log: id, Address: address,
 			Event: models.Event{ID: address, Attempt: 1, Kind: models.Delivered, At: at}})
 	}
@@ -117,8 +117,8 @@ func TestQueryNamesAttempts(t *testing.T) {
 	require.Equal(t, map[models.ID][]int{one: {1, 4}, two: {2}}, api.query.Attempts)
 }
 
-// TestAnswerIsOfItsAttempts: the answer to a query about one attempt of a chunk says nothing of another attempt, even if
-// that is requested while the query runs.
+// TestAnswerIsOfItsAttempts: the answer to a query about one attempt of a chunk says nothing of another attempt, even
+// if that is requested while the query runs.
 func TestAnswerIsOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	api := &asked{}

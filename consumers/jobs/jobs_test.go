@@ -40,7 +40,8 @@ func newLeases() *leases { return &leases{holder: map[string]string{}, until: ma
 // TestOneWorkerAtATime: one worker does all rounds until it stops or is killed, and then another one does.
 func TestOneWorkerAtATime(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ killed, keep bool }{"stopped": {}, "killed": {killed: true}, "keeps": {keep: true}} {
+	for name, c := range map[string]struct{ killed, keep bool }{"stopped": {}, "killed": {killed: true},
+		"keeps": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (r *Reader) job() (*jobs.Runner, *jobs.Job) {
 	var due []*provider.Provider
 	return &jobs.Runner{Store: r.Store, Worker: r.cfg.Worker, Log: r.log}, &jobs.Job{
 		Lease: lease, TTL: leaseTTL, Every: min(poll, r.cfg.Every),
-		Doing: "store what is on the suppression lists of the providers",
+		Doing: "store the suppression lists of the providers",
 		Due: func(ctx context.Context, now time.Time) (_ bool, err error) {
 			due, err = r.due(ctx, now)
 			return len(due) > 0, err

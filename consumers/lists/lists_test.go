@@ -96,7 +96,8 @@ func (f *fixture) reader(store Store, worker string) *Reader {
 		{Adapter: f.api, Provider: models.Provider{Name: "sg"}},
 		{Adapter: none{}, Provider: models.Provider{Name: "relay"}},
 	}
-	providers, err := provider.NewSet(specs, &provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log}, nil)
+	providers, err := provider.NewSet(specs, &provider.Config{Pace: settings.Pace{Heartbeat: time.Second},
+		Logger: log}, nil)
 	require.NoError(f.t, err)
 	lists := suppression.New(f.store, suppression.DefaultMemory)
 	return New(Config{Worker: worker, Every: time.Hour, Logger: log},
@@ -235,7 +236,7 @@ func TestRemovalByHandHolds(t *testing.T) {
 	require.Equal(t, 2, f.joined)
 }
 
-// TestOthersEntriesStay: an entry of somebody else and an erased one are not replaced.
+// TestOthersEntriesStay: an entry with another origin and an erased one are not replaced.
 func TestOthersEntriesStay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -390,7 +391,7 @@ func (k *killed) PutDocuments(ctx context.Context, owner, kind string, ds []mode
 
 func (k *killed) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
 	if k.writes < 0 {
-		return false, errKilled // who was killed releases nothing
+		return false, errKilled // a killed worker releases nothing
 	}
 	return k.Store.Lease(ctx, name, holder, ttl)
 }

@@ -18,7 +18,7 @@ const (
 func (r *Reader) RunPublishing(ctx context.Context) {
 	runner := jobs.Runner{Store: r.Store, Worker: r.cfg.Worker, Log: r.log}
 	runner.Run(ctx, &jobs.Job{Lease: publishLease, TTL: publishTTL, Every: publishPoll,
-		Doing: "publish what was added to suppression lists",
+		Doing: "publish additions to suppression lists",
 		Due:   func(ctx context.Context, _ time.Time) (bool, error) { return r.Suppressions.Unpublished(ctx) },
 		Round: r.Suppressions.Publish})
 }

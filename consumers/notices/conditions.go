@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// begun and ended are the notices of conditions. A condition without any is no notice: without a worker there is none
-// who writes it.
+// begun and ended are the notices of conditions. Other conditions have none: only a worker could write that there is no
+// worker.
 var begun = map[condition.Kind]models.NoticeKind{
 	condition.NoProvider:      models.SendingStopped,
 	condition.DiskReserve:     models.AcceptanceStopped,

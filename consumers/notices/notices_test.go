@@ -210,9 +210,9 @@ func (s *faulty) AppendFeed(ctx context.Context, owner string, e models.FeedEntr
 	return err
 }
 
-// TestPublishedOnce: whatever workers see of a provider, and whichever of them is killed before or after it has
-// published something, failovers and suspensions begin and end in turn, a suspension is within a failover, in the end
-// the feed says what is the case, and no unknown outcome is missed or published twice.
+// TestPublishedOnce: workers see random things of a provider, and are killed before or after they publish. Failovers
+// and suspensions begin and end in turn, and a suspension is within a failover. In the end the feed agrees with what
+// workers see. No unknown outcome is missed or published twice.
 func TestPublishedOnce(t *testing.T) {
 	t.Parallel()
 	for run := range 15 {
@@ -294,8 +294,8 @@ func checkOrder(t *testing.T, published []models.Notice, unknown int64) {
 	require.Zero(t, unknown)
 }
 
-// TestStalledQueue: a queue that delivered to no worker causes one notice while it is reported, whatever is reported
-// again, and another one when it stalls after that.
+// TestStalledQueue: a queue that delivers to no worker causes one notice while reports name it, and another one when it
+// stalls again later.
 func TestStalledQueue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

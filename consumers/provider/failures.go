@@ -64,9 +64,8 @@ func (f *failures) succeeded(began, now time.Time) (ended telemetry.FailedCalls,
 	return ended, logged
 }
 
-// due reports whether a line about the failures should be logged: when they begin, when the
-// provider is suspended for another reason, and now and then. source is the suspension; empty:
-// there is none.
+// due reports whether to log a line about the failures: when they begin, when the provider is suspended for another
+// reason, and now and then. source is the suspension, or empty.
 func (f *failures) due(source string, now time.Time) bool {
 	switch {
 	case !f.logged.IsZero():

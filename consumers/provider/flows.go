@@ -160,10 +160,9 @@ func (f Flow) silent() bool { return f.Accepted >= silenceLeast && !f.talks() }
 // talks reports whether there was more than next to no report.
 func (f Flow) talks() bool { return f.Reported > 0 && f.Reported*50 >= f.Accepted }
 
-// newest returns the counts between two buckets, or those of their newest part if that is
-// silent: reports on earlier mail do not vouch for a provider that became silent later.
-// A single batch may be slow mail, for example to a domain that is down. So the part must
-// be much mail, or span several buckets.
+// newest returns the counts between two buckets, or those of their newest part if that is silent. Reports on earlier
+// mail say nothing of a provider that became silent later. A single batch may be slow mail, for example to a domain
+// that is down. So the part must be much mail, or span several buckets.
 func (f *Flows) newest(provider string, first, last int64) Flow {
 	var sum Flow
 	steps := 0

@@ -11,11 +11,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// limit is one rate of a provider, of recipients or of calls. While mail of both lanes
-// waits, each lane has a part of it, so that neither starves the other.
+// limit is one rate of a provider, of recipients or of calls. While mail of both lanes waits, each lane has a part of
+// it, so that neither starves the other.
 type limit struct {
 	rate  float64 // of all workers together
-	calls bool    // a call takes one token, whatever its size
+	calls bool    // a call takes one token, not one per recipient
 	whole *rate.Limiter
 	lanes [2]*rate.Limiter // urgent, bulk
 	gate  *rate.Limiter    // of the same rate, for calls whose append is done
@@ -32,17 +32,15 @@ func limitsOf(p *models.Provider) []*limit {
 	return out
 }
 
-// newLimit returns a limit without saved-up tokens, because another process may have used
-// them.
+// newLimit returns a limit without saved-up tokens, because another process may have used them.
 func newLimit(l limit) *limit {
 	none := func() *rate.Limiter { return rate.NewLimiter(0, 0) }
 	l.whole, l.lanes, l.gate = none(), [2]*rate.Limiter{none(), none()}, none()
 	return &l
 }
 
-// Load is what a call takes of the limits. A whole call is not divided, so that it may have more
-// recipients than a worker may save up. It then waits until all is saved up, and what it exceeds is
-// waited for before the next call.
+// Load is what a call takes of the limits. A whole call is not divided, so that it may have more recipients than a
+// worker may save up. It then waits until all is saved up, and what it exceeds is waited for before the next call.
 type Load struct {
 	Recipients int
 	Whole      bool
@@ -56,8 +54,7 @@ func (l *limit) tokens(call Load) int {
 	return call.Recipients
 }
 
-// set applies a worker's share for a provider with so many slots. anew drops saved-up
-// tokens.
+// set applies a worker's share for a provider with so many slots. anew drops saved-up tokens.
 func (l *limit) set(part Share, slots int, anew bool) {
 	now := time.Now()
 	part.Size = min(part.Size, slots) // peers without a slot cannot use their share
@@ -97,13 +94,11 @@ type Share struct {
 type Shares interface {
 	// Share returns this worker's share, and false while it may use none.
 	Share() (Share, bool)
-	// MaxCalls returns how many of a provider's n concurrent calls this worker may use
-	// by its share.
+	// MaxCalls returns how many of a provider's n concurrent calls this worker may use by its share.
 	MaxCalls(provider string, n int, mine Share) int
 }
 
-// Ready applies the worker's present share of the limits. It reports false while the
-// worker may use none.
+// Ready applies the worker's present share of the limits. It reports false while the worker may use none.
 func (p *Provider) Ready() bool {
 	part, ok := p.shares.Share()
 	if !ok {
@@ -124,8 +119,7 @@ func (p *Provider) Ready() bool {
 	return true
 }
 
-// AwaitReady waits until this worker may use its share, but no longer than mostWait, and
-// reports whether it may.
+// AwaitReady waits until this worker may use its share, but no longer than mostWait, and reports whether it may.
 func (p *Provider) AwaitReady(ctx context.Context) bool {
 	for until := time.Now().Add(mostWait); !p.Ready(); {
 		if ctx.Err() != nil || time.Now().After(until) {
@@ -188,8 +182,8 @@ func (p *Provider) asks(l models.Lane, call Load, now time.Time) (asks []ask, wa
 	return asks, wait
 }
 
-// Idle reports whether a call, or one with as many recipients as the provider takes, could
-// begin now while no other call waits.
+// Idle reports whether a call, or one with as many recipients as the provider takes, could begin now while no other
+// call waits.
 func (p *Provider) Idle(l models.Lane, call Load) bool {
 	if !p.Ready() || !p.Slots.idle(l) {
 		return false
@@ -268,9 +262,8 @@ func (p *Provider) Await(ctx context.Context, l models.Lane, call Load) (time.Du
 	}
 }
 
-// Pass waits until a call may begin whose tokens were taken before its append, up to
-// startBy. If the store hung, the calls of many appends would otherwise begin at once. If
-// appends take as long as usual, no call waits.
+// Pass waits until a call may begin whose tokens were taken before its append, up to startBy. If the store hung, the
+// calls of many appends would otherwise begin at once. If appends take as long as usual, no call waits.
 func (p *Provider) Pass(ctx context.Context, call Load, startBy time.Time) bool {
 	for {
 		wait := p.passes(call)

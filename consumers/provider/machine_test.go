@@ -103,7 +103,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// Queries change nothing, whatever time they ask about.
+// Queries change nothing, also those about another time.
 func TestQueriesChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, f := range []Finding{

@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// After a suspension, whatever its source, a provider gets one message at a time until it
-// answers one, also from workers that learned of it from a peer.
+// After a suspension from any source, a provider gets one message at a time until it answers one. That holds for
+// workers that learned of it from a peer, too.
 func TestProbeAfterSuspension(t *testing.T) {
 	t.Parallel()
 	trips := func(class models.Class, n int) func(h *Health) {
@@ -114,9 +114,8 @@ func TestPeerThatLeftRequiresProbe(t *testing.T) {
 	require.False(t, ok, "until the first is answered")
 }
 
-// A finding about the provider itself outlives the peer that reported it. A provider is
-// not judged a second time by the mail for which it was suspended, whatever the peer
-// reports later.
+// A finding about the provider itself outlives the peer that reported it. The mail that suspended a provider does not
+// suspend it a second time, also if the peer reports it later.
 func TestFindingAboutProviderOutlivesPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -106,8 +106,8 @@ func newProvider(spec Spec, cfg *Config, s Shares) *Provider {
 // probeSize is the first size of calls to a provider that recovers, in recipients.
 const probeSize = 10
 
-// CallSize returns how many recipients the next call may have: fewer while the provider
-// recovers, no more than it takes for now, and no more than the rate gives in half a second.
+// CallSize returns how many recipients the next call may have. It is lower while the provider recovers, and at most
+// what the provider takes now and the rate gives in half a second.
 func (p *Provider) CallSize(now time.Time) int {
 	n := p.Health.callSize(p.perCall, now)
 	for _, l := range p.limits {

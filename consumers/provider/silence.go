@@ -43,8 +43,8 @@ func NewSilenceDetector(
 // to report.
 const learnHours = 7 * 24
 
-// learn reads from the history how long nine of ten deliveries took, so that a provider
-// that is silent when a worker starts is not taken for one that never reported.
+// learn reads from the history how long nine of ten deliveries took. So a provider that is silent when a worker starts
+// does not look like one that never reported.
 func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
 	all := map[string]*telemetry.ProviderTally{}
 	unknown := 0

@@ -133,7 +133,8 @@ func TestOneWorkerPurges(t *testing.T) {
 		r := newRig(t)
 		h := models.HashAddress("ann@x.test")
 		old := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now().Add(-2 * r.cfg.KeepContent)}
-		require.NoError(t, softbounce.Note(t.Context(), r.store, r.user, 5, map[models.AddressHash][]softbounce.Bounce{h: {old}}))
+		require.NoError(t, softbounce.Note(t.Context(), r.store, r.user, 5,
+			map[models.AddressHash][]softbounce.Bounce{h: {old}}))
 		left := func() int {
 			t.Helper()
 			records, err := softbounce.Records(t.Context(), r.store, r.user, []models.AddressHash{h})

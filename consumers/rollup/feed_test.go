@@ -283,9 +283,8 @@ func (m *feedModel) ended(t require.TestingT) {
 	}
 }
 
-// TestFeedIsRecount: whatever happens to mail, and wherever one of two workers is killed or
-// frozen, the feed has each update once, its newest updates are what a recount of the logs gives,
-// and its events are those of the logs.
+// TestFeedIsRecount: random things happen to mail, and one of two workers is killed or frozen anywhere. The feed has
+// each update once. Its newest updates equal a recount of the logs, and its events are those of the logs.
 func TestFeedIsRecount(t *testing.T) {
 	t.Parallel()
 	store := memory.Open(t)

@@ -98,7 +98,7 @@ func (f *fixture) stored(b *models.Batch) models.Summary {
 	return models.Summary{}
 }
 
-// put stores the summary of a batch of one chunk, whatever the version of the one that is stored.
+// put stores the summary of a batch of one chunk, over a stored one of any version.
 func (f *fixture) put(b *models.Batch, sum models.Summary) {
 	f.Helper()
 	memory.Forget(f, f.store, f.user, b.ID)

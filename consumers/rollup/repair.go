@@ -11,10 +11,9 @@ import (
 // repairTries is how often a repair raises the version of the summary that it replaces.
 const repairTries = 5
 
-// repairChunk replaces a summary that is wrong, whatever version it has, and renews the
-// sums above it. If the summary was made from more entries and facts than there are,
-// repairChunk raises the chunk's version, so that later summaries are newer. It returns
-// the recount.
+// repairChunk replaces a wrong summary of any version, and renews the sums above it. If the summary was made from more
+// entries and facts than there are, repairChunk raises the chunk's version, so that later summaries are newer. It
+// returns the recount.
 func (c *check) repairChunk(
 	ctx context.Context,
 	b *models.Batch,
@@ -58,8 +57,8 @@ func (c *check) repairChunk(
 	return counted, c.s.Flush(ctx)
 }
 
-// repairDay renews the sums of a day from its chunk summaries. It raises the version of
-// one summary in each second, so that the sums above are replaced.
+// repairDay renews the sums of a day from its chunk summaries. It raises the version of one summary in each second, so
+// that the sums above are replaced.
 func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
 	spans := map[models.Level]map[time.Time]bool{}
 	err := c.eachBatch(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {

@@ -22,10 +22,9 @@ import (
 // Rollup renews the summaries of marked chunks, each at most once per Renewal, and then
 // the sums above them. Its methods may be called concurrently.
 //
-// Marks are kept in memory. After a crash, chunks are marked again: those of a dispatch by
-// the agenda entry of their batch, those of events by their post, which is marked as
-// processed only after the summary was stored. The rounds of RunChecks renew what is out of
-// date anyway.
+// Marks are kept in memory. After a crash, chunks are marked again. The agenda entry of a batch marks those of a
+// dispatch. A post marks those of its events, because it is marked as processed only after the summary was stored. The
+// rounds of RunChecks renew what is out of date anyway.
 type Rollup struct {
 	cfg       Config
 	log       *slog.Logger

@@ -135,8 +135,8 @@ func TestCheckRepairsGroups(t *testing.T) {
 	require.Zero(t, out.Differences)
 }
 
-// TestCheckRepairsProviders: a check finds and repairs what is wrong with the counts of a provider: of a chunk whose
-// mail is all at one, of one whose mail was rerouted, and of the sums above them.
+// TestCheckRepairsProviders: a check finds and repairs wrong counts of a provider. They are of a chunk whose mail is
+// all at one, of one whose mail was rerouted, and of the sums above them.
 func TestCheckRepairsProviders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -160,7 +160,8 @@ func TestCheckRepairsProviders(t *testing.T) {
 	require.Equal(t, []models.Group{sg}, f.stored(b).In)
 
 	blocked := models.Event{
-		ID: "e", Attempt: 1, Provider: "sg", Recipient: 3, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now(),
+		ID: "e", Attempt: 1, Provider: "sg", Recipient: 3, Kind: models.Blocked, Reason: models.PolicyReputation,
+		At: time.Now(),
 	}
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{
 		Chunk: b.ID, Fact: models.Fact{Key: "blocked", Events: []models.Event{blocked}},

@@ -26,8 +26,7 @@ type suspect struct {
 	Reported bool      `json:"reported,omitempty"` // it was reported
 }
 
-// outdated reports whether a sum is older than what it is made of, as if a worker was killed
-// before it renewed the sum.
+// outdated reports whether a sum is older than its parts, as if a worker was killed before it renewed the sum.
 func (d *Difference) outdated() bool {
 	return d.Damaged == "" && (d.What == "chunk" || models.Level(d.What).Length() > 0) &&
 		d.Shown.FullVersion() < d.Counted.FullVersion()
@@ -53,8 +52,8 @@ func (w *Round) lasting() (n int) {
 	return n
 }
 
-// judge makes the differences of a round its suspects, and reports those that last. It
-// returns those that are to be renewed first: sums that last and are out of date.
+// judge makes the differences of a round its suspects, and reports those that last. It returns those to renew first:
+// sums that last and are out of date.
 func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) (outdated []Difference) {
 	old := w.Suspects
 	w.Suspects = nil
