@@ -202,7 +202,7 @@ func TestOperations(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Contains(t, b.get("/operations").text, "Mail is on hold")
 		a = b.get("/operations/holds/lift")
-		require.Contains(t, a.text, "such mail may arrive twice")
+		require.Contains(t, a.text, "Mail that was sent after the backup was made may arrive twice")
 		b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
 		require.NotContains(t, b.get("/operations/parked").text, "is on hold")
 	})

@@ -56,7 +56,7 @@ func TestOutageOfAllProviders(t *testing.T) {
 }
 
 // TestOverviewOfOthersMail: an operator who has not sent sees how much mail others have sent. The first steps are shown
-// only if nobody has sent.
+// only if no user has sent.
 func TestOverviewOfOthersMail(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

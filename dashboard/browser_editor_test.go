@@ -115,7 +115,8 @@ Dear {{first}}, {{ total | times: 2 }} < 3 & more
 func TestBrowserRichTextKeys(t *testing.T) {
 	_, b := editorTab(t)
 	focused := func() string {
-		return eval[string](b, `document.activeElement.dataset.tool ?? (document.activeElement.className || document.activeElement.id)`)
+		return eval[string](b, `document.activeElement.dataset.tool ??
+			(document.activeElement.className || document.activeElement.id)`)
 	}
 	eval[bool](b, `(document.querySelector("[data-tool=bold]").focus(), true)`)
 	b.keys(kb.ArrowRight)
@@ -139,8 +140,8 @@ func TestBrowserRichTextKeys(t *testing.T) {
 	require.Empty(t, b.complaints())
 }
 
-// TestBrowserHTMLSource: HTML that rich text cannot keep opens as HTML, stays as it is, and says why. It changes only if
-// the user converts it.
+// TestBrowserHTMLSource: HTML that rich text cannot keep opens as HTML, stays as it is, and says why. It changes only
+// if the user converts it.
 func TestBrowserHTMLSource(t *testing.T) {
 	_, b := editorTab(t)
 	for source, word := range map[string]string{
@@ -166,13 +167,15 @@ func TestBrowserHTMLSource(t *testing.T) {
 	}
 	b.lookAround("compose-html", "")
 	b.emulate(1280, "light")
-	b.typeInto("html", `<table><tr><td style="x">Hi {{ first }}</td></tr></table><p onclick="x()">Bye <a href="javascript:x()">now</a></p>`)
+	b.typeInto("html", `<table><tr><td style="x">Hi {{ first }}</td></tr></table><p onclick="x()">Bye <a `+
+		`href="javascript:x()">now</a></p>`)
 	b.press("Convert to rich text")
 	b.until(richText)
 	require.Equal(t, "<p>Hi {{ first }}</p>\n<p>Bye now</p>", b.html())
 	for _, source := range []string{
 		"", "<p>Dear <b>{{first}}</b></p>", "<p>Dear <strong>{{ first }}</strong> &amp; <em>all</em></p>",
-		"<h1>A</h1>\n\n<p>b&nbsp;c<br>d</p>\n<ol>\n  <li>e</li>\n  <li>f <a href=\"{{url}}?a=1&amp;b={{b}}\">g</a></li>\n</ol>",
+		"<h1>A</h1>\n\n<p>b&nbsp;c<br>d</p>\n<ol>\n  <li>e</li>\n  <li>f <a " +
+			"href=\"{{url}}?a=1&amp;b={{b}}\">g</a></li>\n</ol>",
 		"{% if a < b and c > d %}\n<p>x</p>\n{% else %}\n<p>{{ \"y & z\" | upcase }}</p>\n{% endif %}",
 	} {
 		b.typeInto("html", source)

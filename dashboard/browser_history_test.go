@@ -114,7 +114,8 @@ func TestBrowserHourOfUser(t *testing.T) {
 	b := f.logIn(f.url)
 	b.emulate(1280, "light")
 	b.press("Mine")
-	b.until(`document.querySelector("#hour canvas") && document.querySelector("#hour").innerText.includes("by the minute in which mail was accepted")`)
+	b.until(`document.querySelector("#hour canvas") &&
+		document.querySelector("#hour").innerText.includes("by the minute in which mail was accepted")`)
 	legend := func() string {
 		return eval[string](b, `[...document.querySelectorAll("#hour .legend li")].map((e) => e.textContent).join()`)
 	}

@@ -20,7 +20,8 @@ func TestBrowserSearchKey(t *testing.T) {
 	b := f.logIn(f.url)
 	b.open("/batches")
 	b.until(`document.readyState === "complete"`)
-	press := `document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true, cancelable: true }))`
+	press := `document.activeElement.dispatchEvent(
+		new KeyboardEvent("keydown", { key: "/", bubbles: true, cancelable: true }))`
 	require.False(t, eval[bool](b, press), "the key would be typed, too")
 	require.Equal(t, "find", eval[string](b, "document.activeElement.id"))
 	require.True(t, eval[bool](b, press), "it is typed")
@@ -99,7 +100,7 @@ func TestBrowserBarIsALink(t *testing.T) {
 	require.Empty(t, b.complaints())
 }
 
-// TestBrowserStatements: what was accepted and bounced, and was sent again by hand, is no outage; and an address of a form
+// TestBrowserStatements: accepted mail that bounced, and was retried by a user, is no outage. The address of a form
 // leads to its page.
 func TestBrowserStatements(t *testing.T) {
 	f := newRig(t, nil)
@@ -120,7 +121,8 @@ func TestBrowserStatements(t *testing.T) {
 	b.open("/batches/" + id.String())
 	b.sees("Send rate by provider")
 	b.until(`document.querySelector("[data-chart] canvas")`)
-	rates := eval[map[string][]float64](b, `Object.fromEntries(JSON.parse(document.querySelector("[data-chart] data").value)
+	rates := eval[map[string][]float64](b, `Object.fromEntries(
+		JSON.parse(document.querySelector("[data-chart] data").value)
 		.series.map((s) => [s.label, s.values]))`)
 	sent := func(rate []float64) (steps []int) {
 		for i, r := range rate[:len(rate)-1] { // the last step ends there

@@ -17,7 +17,7 @@ func TestBrowserMistakes(t *testing.T) {
 		{"endpoint-wrong", "/endpoints", "rate", "few", "Add", "rate must be a whole number."},
 		{"hours-wrong", "/settings/times", "send_window/from", "9", "Save", "from must be a time of day"},
 		{"template-wrong", "/templates/welcome", "defaults", "[]", "Save as draft", "defaults must be an object."},
-		{"message-wrong", "/compose", "cc", "nobody", "Send to all", "nobody"},
+		{"message-wrong", "/compose", "cc", "no-address", "Send to all", "no-address"},
 		{"rule-wrong", "/operations/blocks", "domain", "no domain", "Add rule", `"no domain" is not a domain.`},
 	} {
 		b.open(c.path)

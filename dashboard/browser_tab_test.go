@@ -193,8 +193,8 @@ func (b *browserTab) look(name, path string, width int64, scheme string) {
 	b.check(name, width, scheme)
 }
 
-// lookAround looks at a page, or at the present one if path is empty: at two widths, of which one is light and one is
-// dark. Before a release, and for screenshots, it looks at four widths, each light and dark.
+// lookAround looks at a page, or at the present one if path is empty: at one width light and at another dark. Before a
+// release, and for screenshots, it looks at four widths, each light and dark.
 func (b *browserTab) lookAround(name, path string) {
 	b.Helper()
 	type view struct {

@@ -16,8 +16,8 @@ import (
 )
 
 // TestBrowserTemplates writes a template and sees it as a recipient gets it while it is typed, in two languages. It
-// publishes it, changes it, compares the versions, publishes the new one and goes back, sends a test, which arrives, and
-// archives it.
+// publishes it, changes it, compares the versions, publishes the new one and goes back, sends a test, which arrives,
+// and archives it.
 func TestBrowserTemplates(t *testing.T) {
 	sim, base, link := serveSimulated(t, buildProduct(t), nil)
 	b := openTab(t, base)
@@ -38,7 +38,8 @@ func TestBrowserTemplates(t *testing.T) {
 	eval[bool](b, `(document.querySelector("label[for=shown-new]").click(), true)`)
 	b.typeInto("new_language", "de")
 	b.press("Add")
-	b.until(`document.getElementById("shown-de")?.checked && document.getElementById("languages/de/html").checkVisibility()`)
+	b.until(`document.getElementById("shown-de")?.checked &&
+		document.getElementById("languages/de/html").checkVisibility()`)
 	b.typeInto("languages/de/subject", "Willkommen, {{name}}")
 	b.previews("Subject: Willkommen, Ann")
 	eval[bool](b, `(document.getElementById("shown-de").focus(), true)`)

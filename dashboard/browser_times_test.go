@@ -39,7 +39,8 @@ func TestBrowserChangeTime(t *testing.T) {
 	require.Empty(t, b.complaints())
 }
 
-// TestBrowserOwnTimes looks at the pages of a batch and of a recipient with a time of its own, which say when it leaves.
+// TestBrowserOwnTimes looks at the pages of a batch and of a recipient with a time of its own, which say when it
+// leaves.
 func TestBrowserOwnTimes(t *testing.T) {
 	f := newRig(t, nil)
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)

@@ -219,7 +219,8 @@ func TestBrowserFigures(t *testing.T) {
 	b.sees("+ about 1") // 15 to 17 s
 	require.Regexp(t, `about 1[567] s`, eval[string](b, `[...document.querySelectorAll(".tile")].at(-1).innerText`))
 	require.Regexp(t, `^\d\d?:\d\d:\d\d( [AP]M)?$`,
-		eval[string](b, `[...document.querySelectorAll(".story .at time")].at(-1).innerText`), "the provider gives whole seconds")
+		eval[string](b, `[...document.querySelectorAll(".story .at time")].at(-1).innerText`),
+		"the provider gives whole seconds")
 
 	b.lookAround("figures-overview", "/")
 	tiles := map[string]int{}

@@ -38,8 +38,8 @@ func (f *rig) seedYear(now time.Time) {
 		if ago == 0 {
 			queued = n / 3
 		}
-		sum := models.Summary{Version: 1, Batches: 1, Accepted: n, Success: n - failed - queued, Failed: failed, Queued: queued,
-			Untried: queued, Rerouted: rerouted, In: b.Groups,
+		sum := models.Summary{Version: 1, Batches: 1, Accepted: n, Success: n - failed - queued, Failed: failed,
+			Queued: queued, Untried: queued, Rerouted: rerouted, In: b.Groups,
 			Reasons: map[models.Reason]int64{
 				models.MailboxInvalid: failed * 2 / 3,
 				models.PolicyContent:  failed - failed*2/3,

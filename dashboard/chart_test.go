@@ -97,8 +97,7 @@ func TestOutageInWords(t *testing.T) {
 	})
 }
 
-// TestAcceptedMailIsNoOutage: a provider that accepted mail was not failing, whatever became of
-// the mail.
+// TestAcceptedMailIsNoOutage: a provider that accepted mail was not failing, even if the mail was not delivered.
 func TestAcceptedMailIsNoOutage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
-// TestComposeColumns: the page shows the columns of a table with its first rows. A heading that is not known is an
-// address if its cells are. What is chosen for the columns is what is sent, also from a draft.
+// TestComposeColumns: the page shows the columns of a table with its first rows. A column with an unknown heading has
+// addresses if its cells are addresses. The mail has the columns that the user chose, also from a draft.
 func TestComposeColumns(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -89,8 +89,8 @@ func TestComposeSkipsMistakes(t *testing.T) {
 	require.Len(t, f.composed(), 1)
 }
 
-// TestComposeUnsubscribe: with a kind of mail each recipient gets a link to unsubscribe, also if the mail is urgent, and
-// the preview has an example. Without one the page says what to do.
+// TestComposeUnsubscribe: with a kind of mail each recipient gets a link to unsubscribe, also if the mail is urgent,
+// and the preview has an example. Without one the page says what to do.
 func TestComposeUnsubscribe(t *testing.T) {
 	t.Parallel()
 	cfg := service.Config{UnsubscribeURL: "https://mail.example.com/unsubscribe/"}

@@ -70,7 +70,7 @@ func TestComposeCopies(t *testing.T) {
 	sent.Set("test", "me@example.com")
 	require.Contains(t, b.post("/compose", sent).text, "A test message to me@example.com was accepted.")
 	sent.Set("do", "send")
-	sent.Set("bcc", "nobody")
+	sent.Set("bcc", "no-address")
 	a = b.post("/compose", sent)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, `id="bcc-wrong"`)
@@ -241,8 +241,8 @@ func TestCostBeforeSending(t *testing.T) {
 			"as it would be sent now: mg EUR\u00a02.00, sg EUR\u00a00.50.")
 }
 
-// TestConfirmedFile: a file of recipients is asked about once. The form that confirms it has the recipients as text with
-// the line ends of browsers, and what the columns are.
+// TestConfirmedFile: a file of recipients is asked about once. The form that confirms it has the recipients as text
+// with the line ends of browsers, and what the columns are.
 func TestConfirmedFile(t *testing.T) {
 	t.Parallel()
 	b := newRig(t, nil).byLink(login.LocalUser())

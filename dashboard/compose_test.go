@@ -293,8 +293,8 @@ func TestPreviewIsBounded(t *testing.T) {
 	require.Contains(t, a.text, "{{a b}} zoe@xn--bcher-kva.example")
 }
 
-// TestComposeAsksAboutSuppressed: the question before a form is sent says how many recipients are suppressed, and through
-// what the others are sent.
+// TestComposeAsksAboutSuppressed: the question before a form is sent says how many recipients are suppressed, and
+// through what the others are sent.
 func TestComposeAsksAboutSuppressed(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -304,8 +304,8 @@ func TestComposeAsksAboutSuppressed(t *testing.T) {
 	for n := range 12 {
 		to += fmt.Sprintf("r%d@example.com\n", n)
 	}
-	page := textOf(b.post("/compose", url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"},
-		"to": {to}, "once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]}}).text)
+	page := textOf(b.post("/compose", url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"},
+		"do": {"send"}, "to": {to}, "once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]}}).text)
 	require.Contains(t, page, "Send to 12 recipients? From shop@example.com Subject s Recipients 12 Leaves now ")
 	require.Contains(t, page, "If you send it now 1 message is not sent: "+
 		"the address was added to the list manually. "+
@@ -326,7 +326,8 @@ func TestQuoteThatIsNotClosed(t *testing.T) {
 	require.Empty(t, f.composed())
 }
 
-// TestComposeWithoutScripts: without JavaScript the HTML is a field of the form, and the parts of its editor are hidden.
+// TestComposeWithoutScripts: without JavaScript the HTML is a field of the form, and the parts of its editor are
+// hidden.
 func TestComposeWithoutScripts(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

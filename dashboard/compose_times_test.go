@@ -65,7 +65,7 @@ func TestComposeTimes(t *testing.T) {
 	require.Empty(t, f.composed()[0].Own, "a test message is sent at once")
 }
 
-// TestComposeLater: a message that is to be sent later says when, before it is sent, and a draft keeps the time.
+// TestComposeLater: a message for a later time says when before it is sent, and a draft keeps the time.
 func TestComposeLater(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

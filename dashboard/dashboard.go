@@ -1,5 +1,5 @@
-// Package dashboard serves the web pages. It reads and changes mail through package
-// service, as the API does; it uses the store only for sessions and their users.
+// Package dashboard serves the web pages. It reads and changes mail through package service, as the API does; it uses
+// the store only for sessions and their users.
 //
 // Pages are html/template and can be read without JavaScript. htmx, its extension
 // for server-sent events, uPlot and the editor Squire are embedded; pages load nothing
@@ -116,7 +116,8 @@ func New(d Deps) (*Dashboard, error) {
 	return b, nil
 }
 
-// LoginLink returns a one-time link for a user that works only on this machine. It fails if users log in through GitHub.
+// LoginLink returns a one-time link for a user that works only on this machine. It fails if users log in through
+// GitHub.
 func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error) {
 	return d.accounts.LocalLink(ctx, d.local, u)
 }
@@ -136,8 +137,7 @@ func (d *Dashboard) SetVerified(provider string, verified bool) {
 	d.web.Providers.SetVerified(provider, verified)
 }
 
-// Close ends all live connections. Open pages say that the connection is lost and
-// reconnect.
+// Close ends all live connections. Open pages say that the connection is lost and reconnect.
 func (d *Dashboard) Close() { d.web.Close() }
 
 // ServeHTTP implements http.Handler.

@@ -54,8 +54,8 @@ func TestTypedAddressOfForm(t *testing.T) {
 	}
 }
 
-// TestEveryFormHasAPage: the path of every form, typed or bookmarked, leads to a page, and an answer to the form that is a
-// page names that page, to which Back leads.
+// TestEveryFormHasAPage: the path of every form, typed or bookmarked, leads to a page, and an answer to the form that
+// is a page names that page, to which Back leads.
 func TestEveryFormHasAPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -74,7 +74,8 @@ func TestEveryFormHasAPage(t *testing.T) {
 		to := b.pageOf(path)
 		at, _, _ := strings.Cut(to, "#")
 		require.NotContains(t, b.get(at).text, "no_such_route", pattern)
-		require.True(t, at != "/" || path == "/everyone" || strings.HasPrefix(path, "/selected/"), "%s has no page of its own", pattern)
+		require.True(t, at != "/" || path == "/everyone" || strings.HasPrefix(path, "/selected/"),
+			"%s has no page of its own", pattern)
 		require.NotEqual(t, http.StatusInternalServerError,
 			b.do(http.MethodGet, path, nil, "Accept", "text/html").StatusCode, pattern)
 		if strings.Contains(path, "/sessions/") {
@@ -134,7 +135,8 @@ func TestFormIsKeptWithoutSession(t *testing.T) {
 		kept.Add(m[1], html.UnescapeString(m[2]))
 	}
 	require.Equal(t, entered, kept)
-	batches, err := f.service.Mail.FindBatches(t.Context(), service.Caller{User: "local"}, mail.BatchFilter{}, service.Page{})
+	batches, err := f.service.Mail.FindBatches(t.Context(), service.Caller{User: "local"}, mail.BatchFilter{},
+		service.Page{})
 	require.NoError(t, err)
 	require.Empty(t, batches.Batches)
 

@@ -44,7 +44,9 @@ func TestHistoryWithoutScript(t *testing.T) {
 			t.Answers.Add(250 * time.Millisecond)
 			t.Delivery.Add(8 * time.Second)
 		})
-		f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
+		f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) {
+			t.Calls, t.Accepted, t.Unknown = 1, 3333, 44
+		})
 		for back, others := range map[string]bool{
 			"": false, "hour": false, "nonsense": false,
 			"day": true, "week": true, "month": true,

@@ -52,7 +52,8 @@ func TestOnlyFeedsAreFree(t *testing.T) {
 			return err
 		}
 	}
-	frame, err := web.New(web.Config{Store: f.store, People: f.service.People, Limits: f.service.Limits, Log: slog.New(slog.DiscardHandler),
+	frame, err := web.New(web.Config{Store: f.store, People: f.service.People, Limits: f.service.Limits,
+		Log:      slog.New(slog.DiscardHandler),
 		Accounts: f.board.accounts, Public: &url.URL{Scheme: "http", Host: "localhost"}, Providers: web.NewProviders(nil)})
 	require.NoError(t, err)
 	defer frame.Close()

@@ -104,7 +104,7 @@ var noLists = map[string]string{
 	`^Mail by provider, `:                                                        "a list by provider has what was rerouted from it, too",
 	`^This provider’s mail of these days, `:                                      "the same",
 	`: 0$`:                     "an empty list",
-	`^flow-title: Calls with `: "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
+	`^flow-title: Calls with `: "it counts calls, not mail; the notice leads to all that were rerouted",
 }
 
 // TestFiguresAreLinks: a figure on a page is in a link to the list behind it, unless there is none.

@@ -65,10 +65,11 @@ func TestAnswerThatIsAPage(t *testing.T) {
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	stored, err := f.store.Batch(t.Context(), id)
 	require.NoError(t, err)
-	parts := a.Send(t.Context(), &models.Call{Batch: id, Attempt: 1, Content: &stored.Content, Recipients: []models.CallRecipient{
-		{Log: id.Log(1), Recipient: models.Recipient{Email: "a@example.com"}},
-		{Log: id.Log(2), Recipient: models.Recipient{Email: "b@example.com"}},
-	}})
+	parts := a.Send(t.Context(), &models.Call{Batch: id, Attempt: 1, Content: &stored.Content,
+		Recipients: []models.CallRecipient{
+			{Log: id.Log(1), Recipient: models.Recipient{Email: "a@example.com"}},
+			{Log: id.Log(2), Recipient: models.Recipient{Email: "b@example.com"}},
+		}})
 	require.Len(t, parts, 1)
 	f.called(id, 1, time.Now().Add(-time.Minute), time.Second, "sg", parts[0])
 	const words = "503 Service Temporarily Unavailable nginx"

@@ -21,7 +21,9 @@ func TestOverviewHour(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, newRig(t, nil).byLink(login.LocalUser()).get("/").text, "No messages were sent in the last hour.")
 	f := newRig(t, nil)
-	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Delivered, t.Failed = 1, 8, 6, 1 })
+	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
+		t.Calls, t.Accepted, t.Delivered, t.Failed = 1, 8, 6, 1
+	})
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 4 })
 	b := f.byLink(login.LocalUser()) // the pages keep what they read for a while
 	page := b.get("/").text
@@ -52,8 +54,8 @@ func sumsOfHour(t *testing.T, page string) (out []float64) {
 	return out
 }
 
-// TestOverviewHourOfUser: the overview of one user has the states of the mail that was accepted in each minute of the last
-// hour. In an outage the hour comes before the events, and both before the days.
+// TestOverviewHourOfUser: the overview of one user has the states of the mail that was accepted in each minute of the
+// last hour. In an outage the hour comes before the events, and both before the days.
 func TestOverviewHourOfUser(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

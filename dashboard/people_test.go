@@ -223,7 +223,8 @@ func TestKeysPageListsAll(t *testing.T) {
 	for _, name := range []string{"ann", "bea"} {
 		require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: name, Name: name, Created: time.Now()}))
 		var err error
-		last, _, err = f.service.People.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name, models.KeyOptions{})
+		last, _, err = f.service.People.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name,
+			models.KeyOptions{})
 		require.NoError(t, err)
 	}
 	require.Contains(t, b.get("/operations/users").text, `href="/operations/keys"`)

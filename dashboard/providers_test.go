@@ -198,8 +198,7 @@ func TestFailingProviderInWords(t *testing.T) {
 	}
 }
 
-// TestOfflineIsShownAtOnce: the page that follows the command shows it, whatever workers have
-// reported.
+// TestOfflineIsShownAtOnce: the page after the command shows the provider as offline, before workers report it.
 func TestOfflineIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -216,8 +215,8 @@ func TestOfflineIsShownAtOnce(t *testing.T) {
 	}
 }
 
-// TestCheckOfProvider: an operator has a provider checked, and the page says what was found and what to do. A provider is
-// checked by one request at a time.
+// TestCheckOfProvider: an operator has a provider checked, and the page says what was found and what to do. A provider
+// is checked by one request at a time.
 func TestCheckOfProvider(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)

@@ -108,8 +108,8 @@ var notCarriedOut = map[string]string{
 	"POST /compose/summary":          "the same fields",
 	"POST /drafts":                   "drafts belong to the pages",
 	"POST /drafts/{id}/delete":       "drafts belong to the pages",
-	"POST /templates/{name}/preview": "the fields of the template, whatever mistakes they have",
-	"POST /templates/{name}/values":  "the fields of the template, whatever mistakes they have",
+	"POST /templates/{name}/preview": "the fields of the template, which may have mistakes",
+	"POST /templates/{name}/values":  "the fields of the template, which may have mistakes",
 	"POST /settings/times":           "setDefaults is no entry of the table: the form is read into its struct",
 	"POST /batches/{id}/reschedule":  "rescheduleBatch is no entry of the table: the form is read into its struct",
 	"POST /selected/{do}":            "commands about many messages exist only on pages",
@@ -281,8 +281,8 @@ func entered(t *testing.T, page, name string) (out []string) {
 	return out
 }
 
-// TestMistakesStandBesideFields: what a call of the API refuses, its form refuses with the same text, beside the field
-// to which the pointer leads. What was typed stays.
+// TestMistakesStandBesideFields: a form refuses what its call of the API refuses, with the same text. The text is
+// beside the field that the pointer names. The input stays.
 func TestMistakesStandBesideFields(t *testing.T) {
 	t.Parallel()
 	f, b, names := formRig(t)
@@ -295,7 +295,7 @@ func TestMistakesStandBesideFields(t *testing.T) {
 	}
 	in := f.service.NewIntake(t.Context(), who)
 	defer in.Close()
-	in.Batch = intake.Batch{From: "nobody", Subject: "s", Text: "t"}
+	in.Batch = intake.Batch{From: "no-address", Subject: "s", Text: "t"}
 	require.NoError(t, in.Read(intake.Of(service.Recipient{Email: "ann@example.com"})))
 	_, _, unsent := f.service.Accept(t.Context(), who, in, service.Repeat{})
 	past := intake.Times{DeliverAt: "2020-01-01T09:00:00", TimeZone: "UTC"}
@@ -335,9 +335,9 @@ func TestMistakesStandBesideFields(t *testing.T) {
 			f.refusedBy("addBlock", `{"domain": "no domain"}`, nil),
 		},
 		"senders": {
-			"/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@a.example nobody"}},
+			"/operations/users", url.Values{"do": {"senders"}, "id": {"local"}, "senders": {"@a.example no-address"}},
 			"senders",
-			at("/senders/1", "invalid_sender"), f.refusedBy("setSenders", `{"senders": ["@a.example", "nobody"]}`, user),
+			at("/senders/1", "invalid_sender"), f.refusedBy("setSenders", `{"senders": ["@a.example", "no-address"]}`, user),
 		},
 		"reason": {
 			"/operations/users", url.Values{"do": {"pause"}, "id": {"local"}, "why": {strings.Repeat("x", 501)}}, "why",
@@ -370,7 +370,7 @@ func TestMistakesStandBesideFields(t *testing.T) {
 		},
 		"message": {
 			"/compose", url.Values{
-				"from": {"nobody"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"}, "do": {"send"},
+				"from": {"no-address"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"}, "do": {"send"},
 			}, "from", at("/from", "invalid_address"), fieldsOf(unsent),
 		},
 		"time of a batch": {

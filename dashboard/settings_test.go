@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestSettingsPages: each part of Settings is a page with an address, and all pages lead to each other. /settings leads to
-// the first. Only operators have a link to the people.
+// TestSettingsPages: each part of Settings is a page with an address, and all pages lead to each other. /settings leads
+// to the first. Only operators have a link to the people.
 func TestSettingsPages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)

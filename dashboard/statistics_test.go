@@ -79,7 +79,8 @@ func TestStatisticsByProvider(t *testing.T) {
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.org"}, service.Recipient{Email: "bob@example.org"},
 		service.Recipient{Email: "eve@example.org"})
 	at := time.Now()
-	for n, e := range []models.Entry{{Provider: "sg", Recipients: models.SetTo(3)}, {Provider: "mg", Recipients: models.SetOf(3)}} {
+	for n, e := range []models.Entry{{Provider: "sg", Recipients: models.SetTo(3)},
+		{Provider: "mg", Recipients: models.SetOf(3)}} {
 		e.Kind, e.Number, e.Token, e.At = models.Attempt, n+1, models.NewToken(), at
 		require.NoError(t, f.store.Append(t.Context(), id, e))
 	}

@@ -178,7 +178,7 @@ func TestSuppressionsAreSorted(t *testing.T) {
 	b.post("/suppressions", url.Values{"email": {"kim@example.com"}, "reason": {"complaint"}})
 	text := b.get("/suppressions").text
 	require.Contains(t, text, `All <span class="count">53</span>`)
-	require.Contains(t, text, `Added by hand <span class="count">52</span>`)
+	require.Contains(t, text, `Added manually <span class="count">52</span>`)
 	require.Less(t, strings.Index(text, "r51<wbr>"), strings.Index(text, "r50<wbr>"))
 	require.NotContains(t, text, "r02<wbr>")
 	next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(text)

@@ -107,8 +107,8 @@ func TestTemplatePages(t *testing.T) {
 	require.Regexp(t, `(?s)welcome</a></th><td>archived</td>`, b.get("/templates").text)
 }
 
-// TestTemplateHints: only mistakes are errors of a preview. A variable without a sample value is a hint and has a field,
-// and the link to unsubscribe has an example if the template has a category.
+// TestTemplateHints: only mistakes are errors of a preview. A variable without a sample value is a hint and has a
+// field, and the link to unsubscribe has an example if the template has a category.
 func TestTemplateHints(t *testing.T) {
 	t.Parallel()
 	b := newRig(t, nil).byLink(login.LocalUser())

@@ -138,7 +138,7 @@ func TestDefaultTimes(t *testing.T) {
 }
 
 // TestPagesOfOwnTimes: the list and the page of a batch say when the first and the last recipient get their mail, and
-// the page of a recipient when it leaves. A change of the times is offered only if it reaches somebody.
+// the page of a recipient when it leaves. A change of the times is offered only if it affects a recipient.
 func TestPagesOfOwnTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

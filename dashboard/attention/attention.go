@@ -51,10 +51,11 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 	a.list = append(a.list, Attention{Grave: grave, Title: title, Text: text, To: to, Do: do})
 }
 
-// Of lists what needs attention, the gravest first: what is wrong with the installation, providers that do not accept
-// mail or do not report on it, and batches with unknown outcomes or many failures.
+// Of lists what needs attention, the gravest first: faults of the installation, providers that do not accept mail or
+// report on it, and batches with unknown outcomes or many failures.
 func (r *Reader) Of(
-	ctx context.Context, who service.Caller, providers []providers.Provider, batches []mail.BatchView, totals *client.Counts,
+	ctx context.Context, who service.Caller, providers []providers.Provider, batches []mail.BatchView,
+	totals *client.Counts,
 ) ([]Attention, error) {
 	a := attentions{Reader: r, who: who, providers: providers, totals: totals}
 	conditions, err := r.operate.Conditions(ctx)

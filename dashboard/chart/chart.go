@@ -15,7 +15,8 @@ import (
 
 // Chart is the input of charts.js.
 type Chart struct {
-	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked), lines or counts
+	// Kind is bars (one per UTC day), steps (one bar each), area (stacked), lines or counts.
+	Kind   string    `json:"kind"`
 	X      []float64 `json:"x"`              // seconds since 1970
 	Step   int       `json:"step,omitempty"` // length of a step in seconds, for steps and lines; x is its beginning
 	Max    int64     `json:"max,omitempty"`  // upper end of the scale; 0: the largest value
@@ -101,8 +102,8 @@ func BarOf(c *client.Counts) Bar {
 	return b
 }
 
-// Sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
-// there are less than two values, or none above 0.
+// Sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty
+// if there are less than two values, or none above 0.
 func Sparkline(values []float64) template.HTML {
 	most := 0.0
 	for _, v := range values {

@@ -129,8 +129,8 @@ func (c *composeView) look(in *intake.Intake) (*columnsView, error) {
 	return v, err
 }
 
-// recipients returns the recipients as a request has them, with variables of every recipient, and reports the mistakes of
-// their rows.
+// recipients returns the recipients as a request has them, with variables of every recipient, and reports the mistakes
+// of their rows.
 func (l *addressList) recipients(
 	in *intake.Intake, shared map[string]string, isJSON []string,
 ) iter.Seq2[*service.Recipient, error] {

@@ -47,8 +47,7 @@ html{background:#fff;color:#1b1c1a}
 // maxMissing is the number of placeholders without a value that a preview lists.
 const maxMissing = 20
 
-// preview is POST /compose/preview: the message as one recipient gets it, for the
-// sandboxed frame beside the form.
+// preview is POST /compose/preview: the message as one recipient gets it, for the sandboxed frame beside the form.
 func (p *Pages) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
@@ -220,7 +219,8 @@ func planOf(p *service.DryRun) *planView {
 	}
 	say := func(text string, until time.Time) { out.Text = append(out.Text, planLine{text, until}) }
 	if n := int64(p.Duplicates); n > 0 {
-		say(web.Num(n)+" "+web.Plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message", time.Time{})
+		say(web.Num(n)+" "+web.Plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message",
+			time.Time{})
 	}
 	for i := range p.Routes {
 		r := &p.Routes[i]

@@ -82,7 +82,8 @@ func (c *composeView) counted(plan *service.DryRun) string {
 
 // laneWords names a lane and who chose it.
 func laneWords(chosen models.Lane, plan *service.DryRun) string {
-	words := map[models.Lane]string{models.Urgent: "urgent: sent ahead of bulk mail", models.Bulk: "bulk: sent after urgent mail"}
+	words := map[models.Lane]string{models.Urgent: "urgent: sent ahead of bulk mail",
+		models.Bulk: "bulk: sent after urgent mail"}
 	switch {
 	case plan != nil && plan.LaneLimit != "":
 		return words[plan.Lane] + "; it would be urgent, but the limit of urgent recipients per hour was reached"

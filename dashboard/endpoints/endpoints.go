@@ -101,7 +101,7 @@ type endpointView struct {
 	Attempts []client.EndpointAttempt
 	retries  map[string]time.Time    // of posts that are made again, by their IDs
 	Test     *client.EndpointTest    // the result of a test post, if one was just made
-	Request  *client.EndpointRequest // what was posted, if one was asked for
+	Request  *client.EndpointRequest // of the post that was asked for, if any
 	Done     string
 }
 
@@ -114,7 +114,7 @@ func (v *endpointView) Next(n int) time.Time {
 	return v.retries[post]
 }
 
-// Excerpt returns the beginning of what was posted.
+// Excerpt returns the beginning of the posted body.
 func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Body)) }
 
 // listEndpoints is GET /endpoints.

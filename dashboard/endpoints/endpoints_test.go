@@ -25,7 +25,8 @@ func TestAnswerWords(t *testing.T) {
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	v := endpointView{Attempts: []client.EndpointAttempt{{Post: "a"}, {Post: "b"}, {Post: "a"}}, retries: map[string]time.Time{"a": at}}
+	v := endpointView{Attempts: []client.EndpointAttempt{{Post: "a"}, {Post: "b"}, {Post: "a"}},
+		retries: map[string]time.Time{"a": at}}
 	require.Equal(t, at, v.Next(0))
 	require.Zero(t, v.Next(1))
 	require.Zero(t, v.Next(2))

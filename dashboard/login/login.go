@@ -54,8 +54,7 @@ func (p *Pages) Routes() web.Routes {
 // linkLife is how long a one-time link is valid.
 const linkLife = 15 * time.Minute
 
-// linkKind is the kind of transient value that holds a link, under the hash of its
-// secret.
+// linkKind is the kind of transient value that holds a link, under the hash of its secret.
 const linkKind = "login-links"
 
 // link is what the store holds of a link.
@@ -67,9 +66,9 @@ type link struct {
 // LocalUser returns the default user of one-time links.
 func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
 
-// NewLink returns a link below a base URL that logs in as a user: once, within
-// 15 minutes, and from anywhere. It creates the user if there is none. Whoever can call it
-// has the store, and the store holds only a hash of the link's secret.
+// NewLink returns a link below a base URL that logs in as a user: once, within 15 minutes, and from anywhere. It
+// creates the user if there is none. It checks no right, because its caller has the store. The store has only a hash of
+// the link's secret.
 func NewLink(ctx context.Context, store web.Store, base string, u models.User) (string, error) {
 	return makeLink(ctx, store, base, u, false)
 }
@@ -109,8 +108,8 @@ func createUser(ctx context.Context, store web.Store, u models.User) (models.Use
 	return u, store.CreateUser(ctx, u)
 }
 
-// LocalLink returns a one-time link for a user that works only on this machine, because it
-// ends up in logs: see NewLink. It fails if users log in through GitHub.
+// LocalLink returns a one-time link for a user that works only on this machine, because it ends up in logs: see
+// NewLink. It fails if users log in through GitHub.
 func (a *Accounts) LocalLink(ctx context.Context, base string, u models.User) (string, error) {
 	if a.github != nil {
 		return "", errors.New("one-time links are off: users log in through GitHub")
@@ -121,9 +120,8 @@ func (a *Accounts) LocalLink(ctx context.Context, base string, u models.User) (s
 // errLinkElsewhere is the error for a link that works only on this machine.
 var errLinkElsewhere = errors.New("the link works only on the machine that Safedelivr runs on")
 
-// takeLink returns the user of a link and uses the link up. If it is called several
-// times, one call succeeds and the others return models.ErrNotFound. here reports whether
-// the link was opened on this machine.
+// takeLink returns the user of a link and uses the link up. If it is called several times, one call succeeds and the
+// others return models.ErrNotFound. here reports whether the link was opened on this machine.
 func (p *Pages) takeLink(ctx context.Context, secret string, here bool) (models.User, error) {
 	hash := models.HashSecret(secret)
 	raw, err := p.accounts.store.Transient(ctx, linkKind, hash)
@@ -181,8 +179,8 @@ func (p *Pages) showLogin(w http.ResponseWriter, r *http.Request, status int, to
 	return p.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
 }
 
-// linkPage is GET /login/link. It does not use up the link, because link scanners
-// open links before people do. The form on the page does.
+// linkPage is GET /login/link. It does not use up the link, because link scanners open links before people do. The form
+// on the page does.
 func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	w.Header().Set("Cache-Control", "no-store")
 	return p.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
@@ -245,8 +243,8 @@ func (p *Pages) failLogin(w http.ResponseWriter, r *http.Request, to, user, logi
 	return err
 }
 
-// flowCookie ties GitHub's answer to the browser that started the login: it holds
-// the state, the PKCE verifier and the page to open afterwards.
+// flowCookie ties GitHub's answer to the browser that started the login: it holds the state, the PKCE verifier and the
+// page to open afterwards.
 const (
 	flowCookie = "sd_login"
 	flowLife   = 10 * time.Minute
@@ -264,8 +262,8 @@ func (p *Pages) githubStart(w http.ResponseWriter, r *http.Request, _ *web.Visit
 	return web.SeeOther(w, r, p.accounts.github.authURL(state, verifier))
 }
 
-// githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth
-// logs in with a GET; the state proves that this browser started the login.
+// githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth logs in with a GET; the state proves
+// that this browser started the login.
 func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	if p.accounts.github == nil {
 		return web.ErrNoPage
@@ -303,7 +301,8 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Vi
 		return web.StoreTrouble(err)
 	}
 	if taken {
-		p.web.Log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
+		p.web.Log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id",
+			who.ID)
 		return p.refuse(w, r, to, refusal{
 			reason: "login_taken",
 			login:  who.Login,
@@ -327,8 +326,8 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Vi
 	return web.SeeOther(w, r, to)
 }
 
-// takenLogin reports whether a login that is listed by name was first used here by another
-// GitHub account. GitHub gives the login of a deleted account to anyone.
+// takenLogin reports whether a login that is listed by name was first used here by another GitHub account. GitHub gives
+// the login of a deleted account to anyone.
 func (p *Pages) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
 	now := p.accounts.github.listed()
 	names := append(slices.Clone(now.Operators), now.Logins...)
@@ -342,8 +341,8 @@ func (p *Pages) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
 	return strings.HasPrefix(owner.ID, "gh") && owner.ID != who.user(), err
 }
 
-// login records a login, begins a session and ends the browser's previous one. The account is
-// the user's at GitHub; nil: the user has a one-time link. It refuses a disabled user.
+// login records a login, begins a session and ends the browser's previous one. The account is the user's at GitHub;
+// nil: the user has a one-time link. It refuses a disabled user.
 func (p *Pages) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
 	if old, err := p.web.Visitor(r); err == nil {
 		if err := p.web.Sessions.End(r.Context(), old.User, old.ID); err != nil {

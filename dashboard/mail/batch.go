@@ -118,9 +118,8 @@ func (p *Pages) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) er
 // uncounted is a number in a URL that is not known.
 const uncounted = "unknown"
 
-// didWords confirms a command. flying and reached are the numbers of messages in flight
-// and of those that the command reaches. kept is what still keeps the messages from being
-// sent, if anything.
+// didWords confirms a command. flying is the number of messages in flight, reached the number that the command reaches.
+// kept is what still delays the messages, if anything.
 func didWords(did, flying, reached, kept string) string {
 	n, err := strconv.ParseInt(reached, 10, 32)
 	if err == nil && n == 0 && (did == "try" || did == "retry" || did == "release") {
@@ -263,7 +262,8 @@ func (p *Pages) batchEvents(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if _, err := p.mail.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
-	return p.web.Stream(w, r, v, web.EventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() web.Source {
+	key := web.EventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode())
+	return p.web.Stream(w, r, v, key, func() web.Source {
 		var last *batchView
 		var read, asked time.Time
 		stale := true // the logs are older than the counts

@@ -149,7 +149,8 @@ func (p *Pages) batchesEvents(w http.ResponseWriter, r *http.Request, v *web.Vis
 	if _, err := p.readBatches(r.Context(), who, q, ""); err != nil {
 		return err
 	}
-	return p.web.Stream(w, r, v, web.EventsKey("batches ", who.User, " ", who.Whose(), " ", q.Encode()), func() web.Source {
+	key := web.EventsKey("batches ", who.User, " ", who.Whose(), " ", q.Encode())
+	return p.web.Stream(w, r, v, key, func() web.Source {
 		return web.Source{
 			Read:   func(ctx context.Context) (any, error) { return p.readBatches(ctx, who, q, "") },
 			Render: func(now any) (web.Parts, error) { return p.web.Parts("batches", now, "list") },
@@ -249,8 +250,8 @@ const exportPage = 500
 
 // exportColumns are the columns of an export before those of the metadata.
 var exportColumns = []string{
-	"id", "email", "role", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
-	"copies", "deliver_at", "tags", "category",
+	"id", "email", "role", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by",
+	"attempts", "copies", "deliver_at", "tags", "category",
 }
 
 // maxColumns is the number of keys of metadata that have a column of their own.

@@ -238,8 +238,8 @@ func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	return p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
 }
 
-// search is GET /search: it leads from what was entered into the search box to the page of an
-// ID, the list of an address or a domain, or the lists of a text.
+// search is GET /search. It redirects from a text of the search box to the page of an ID, the list of an address or a
+// domain, or the lists of a text.
 func (p *Pages) search(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
 	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")

@@ -110,8 +110,7 @@ func (p *Pages) mailOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	return nil
 }
 
-// requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as
-// text.
+// requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as text.
 func (p *Pages) requestOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	m, err := p.mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
@@ -228,8 +227,7 @@ func viewOf(known *web.Providers, l *mail.LogStory) *logView {
 	return v
 }
 
-// momentOf describes one entry of a timeline in words. before has the entries
-// before it.
+// momentOf describes one entry of a timeline in words. before has the entries before it.
 func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) moment {
 	m := moment{At: t.At, Quote: t.Text}
 	provider := known.Named(t.Provider)
@@ -253,7 +251,7 @@ func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) mo
 		}
 	case "repeat":
 		m.Icon, m.Title = "turn", "Sent to "+provider+" again, as the same mail"
-		if m.Text = "The provider recognises the repeat, so that it says what became of the first call."; t.Because != "" {
+		if m.Text = "The provider recognises the repeat, so it returns the result of the first call."; t.Because != "" {
 			m.Title, m.Text = "Not sent to "+provider+" again", web.Sentence(t.Because)
 		}
 	case "answer":
@@ -279,8 +277,8 @@ func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) mo
 	return m
 }
 
-// mayHaveIt reports whether a provider may have accepted the mail in an earlier attempt, and no
-// event says that it failed.
+// mayHaveIt reports whether a provider may have accepted the mail in an earlier attempt, and no event says that it
+// failed.
 func mayHaveIt(before []models.Moment) bool {
 	may := map[int]bool{} // by attempt
 	for i := range before {
@@ -370,12 +368,11 @@ func (m *moment) event(t *models.Moment, provider string) {
 	}
 }
 
-// quietLogs is how often a chunk is read if its counts do not change: for opens,
-// clicks and late bounces.
+// quietLogs is how often a chunk is read if its counts do not change: for opens, clicks and late bounces.
 const quietLogs = 10 * time.Second
 
-// chunks has a reader for each chunk that has logs open. A timeline needs the whole
-// chunk, so all open logs of a chunk share a reader.
+// chunks has a reader for each chunk that has logs open. A timeline needs the whole chunk, so all open logs of a chunk
+// share a reader.
 type chunks struct {
 	mail *mail.Reader
 
@@ -383,8 +380,7 @@ type chunks struct {
 	readers map[string]*chunkReader
 }
 
-// of returns the reader for a log of a caller, and drops readers that have been
-// idle.
+// of returns the reader for a log of a caller, and drops readers that have been idle.
 func (c *chunks) of(who service.Caller, log models.ID) *chunkReader {
 	now := time.Now()
 	key := web.EventsKey(who.User, " ", who.Operator, " ", log.ChunkID())
@@ -431,8 +427,7 @@ func (r *chunkReader) batch() mail.BatchView {
 	return r.listed
 }
 
-// now returns the timelines of the chunk, at most liveEvery old. The pointer stays
-// the same while nothing changes.
+// now returns the timelines of the chunk, at most liveEvery old. The pointer stays the same while nothing changes.
 func (r *chunkReader) now(ctx context.Context) (*mail.Stories, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -454,8 +449,8 @@ func (r *chunkReader) now(ctx context.Context) (*mail.Stories, error) {
 	return r.stories, nil
 }
 
-// roughly returns the time from acceptance to an event whose time is known to the second only:
-// a whole number of seconds, and at least the time to what came before it.
+// roughly returns the time from acceptance to an event whose time is known only to the second. It is a whole number of
+// seconds, and at least the time to the event before.
 func roughly(d, before time.Duration) time.Duration {
 	return max(d+time.Second/2, before, 0).Round(time.Second)
 }

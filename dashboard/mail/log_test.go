@@ -90,7 +90,8 @@ func TestOpenLogsShareAReader(t *testing.T) {
 	broker, err := inproc.New([]string{"sg"}, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, broker.Close()) }()
-	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg", Kind: "sendgrid", Weight: 1}}, Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
+	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg",
+		Kind: "sendgrid", Weight: 1}}, Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	defer svc.Close()
 	frame, err := web.New(web.Config{Store: store, Providers: web.NewProviders(nil), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

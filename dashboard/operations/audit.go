@@ -79,7 +79,8 @@ var accessWords = map[string]string{
 func (p *Pages) readAccess(r *http.Request, who service.Caller) (accessView, error) {
 	q := r.URL.Query()
 	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := p.service.People.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	log, err := p.service.People.AccessLog(r.Context(), who, v.Kind,
+		service.Page{Limit: auditPage, Cursor: q.Get("older")})
 	if err != nil {
 		return v, err
 	}

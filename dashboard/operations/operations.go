@@ -1,5 +1,5 @@
-// Package operations has the pages of operators: waiting mail and workers, held mail, block rules, users with their keys
-// and limits, and the logs of commands and logins.
+// Package operations has the pages of operators: waiting mail and workers, held mail, block rules, users with their
+// keys and limits, and the logs of commands and logins.
 package operations
 
 import (
@@ -145,8 +145,8 @@ const (
 	parkedListed = 100
 )
 
-// operationsPages are the pages of Operations by the last part of their paths, with the parts that
-// update by themselves.
+// operationsPages are the pages of Operations by the last part of their paths, with the parts that update by
+// themselves.
 var operationsPages = []struct {
 	name, title string
 	parts       []string
@@ -268,8 +268,7 @@ func (p *Pages) readOperations(
 	return v, err
 }
 
-// readBroker reads the queues and the parked messages. The page says if the broker cannot be
-// read.
+// readBroker reads the queues and the parked messages. The page says if the broker cannot be read.
 func (p *Pages) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
 	if v.Queues, err = p.service.Operate.Queues(ctx, who); err == nil {
 		v.Parked, err = p.service.Operate.Parked(ctx, who, service.Page{Limit: parkedListed})
@@ -353,7 +352,7 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		Back:  "/operations/parked",
 		Text: []string{
 			"All unfinished mail that was accepted before " + before + " is sent.",
-			"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
+			"Mail that was sent after the backup was made may arrive twice, because the backup does not know of it. " +
 				"First cancel the batches that must not be sent.",
 		},
 	})

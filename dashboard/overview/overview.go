@@ -251,8 +251,8 @@ func eachDay(days []client.DayCounts, count string) (out []float64) {
 	return out
 }
 
-// hourView is the last hour by minute: what the providers did with the mail of all users, or the states of the mail that
-// one user sent.
+// hourView is the last hour by minute: what the providers did with the mail of all users, or the states of the mail
+// that one user sent.
 type hourView struct {
 	OfUser bool
 	Counts []hourCount
@@ -309,7 +309,8 @@ func hourOfUser(s *stats.Stats) *hourView {
 // stateSeries returns the series of a chart of states.
 func stateSeries() []chart.Series {
 	return []chart.Series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
-		{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}}
+		{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"},
+		{Label: "cancelled", Color: "--off-fill"}}
 }
 
 // eachState returns the counts in the order of stateSeries.

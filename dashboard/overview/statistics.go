@@ -46,8 +46,8 @@ func (v *statisticsView) listOf(name string) string {
 	return ""
 }
 
-// List returns the address of the list behind a count of a group, or of all mail; "" if there is none. of is a pair of a
-// parameter and its value, or nothing.
+// List returns the address of the list behind a count of a group or of all mail, or "". of is a pair of a parameter and
+// its value, or nothing.
 func (v *statisticsView) List(name string, of ...string) string {
 	list := v.listOf(name)
 	if list == "" {
@@ -94,5 +94,6 @@ func (p *Pages) statistics(w http.ResponseWriter, r *http.Request, v *web.Visito
 	}
 	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days, view.listOf(view.Name))
 	view.Providers = slices.Sorted(maps.Keys(view.Totals.Providers))
-	return p.web.Render(w, r, v, status, "statistics", web.Page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
+	return p.web.Render(w, r, v, status, "statistics",
+		web.Page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
 }

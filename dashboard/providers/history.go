@@ -15,8 +15,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/operate"
 )
 
-// HistoryView is the history of all providers. It does not depend on the visitor,
-// and is read and rendered once for all open pages.
+// HistoryView is the history of all providers. It does not depend on the visitor, and is read and rendered once for all
+// open pages.
 type HistoryView struct {
 	Range     client.HistoryRange
 	Words     string // the range in words
@@ -65,7 +65,8 @@ var historyWords = map[client.HistoryRange]struct {
 func historyTabs(now client.HistoryRange) []web.Tab {
 	var out []web.Tab
 	for _, r := range operate.HistoryRanges {
-		out = append(out, web.Tab{Text: historyWords[r].tab, To: "/providers?range=" + string(r) + "#history", Here: r == now})
+		out = append(out, web.Tab{Text: historyWords[r].tab, To: "/providers?range=" + string(r) + "#history",
+			Here: r == now})
 	}
 	return out
 }
@@ -86,8 +87,7 @@ type keptHistory struct {
 // historyEvery is how long a cached history is valid.
 const historyEvery = 2 * time.Second
 
-// History returns the history of a range. The pointer stays the same while the
-// history does not change.
+// History returns the history of a range. The pointer stays the same while the history does not change.
 func (p *Pages) History(ctx context.Context, back client.HistoryRange) (*HistoryView, error) {
 	if _, ok := historyWords[back]; !ok {
 		back = client.Hour
@@ -120,8 +120,7 @@ func (p *Pages) History(ctx context.Context, back client.HistoryRange) (*History
 	return view, nil
 }
 
-// viewOfHistory builds the charts and rows of a history. All providers share one
-// scale.
+// viewOfHistory builds the charts and rows of a history. All providers share one scale.
 func (p *Pages) viewOfHistory(h *operate.History) *HistoryView {
 	v := &HistoryView{
 		Range: h.Range, Words: historyWords[h.Range].words, Empty: true,

@@ -155,7 +155,8 @@ func (p *Pages) providersEvents(w http.ResponseWriter, r *http.Request, v *web.V
 	if _, ok := historyWords[back]; !ok {
 		back = client.Hour
 	}
-	return p.web.Stream(w, r, v, web.EventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() web.Source {
+	key := web.EventsKey("providers ", who.Whose(), " ", who.Operator, " ", back)
+	return p.web.Stream(w, r, v, key, func() web.Source {
 		return web.Source{
 			Read: func(ctx context.Context) (any, error) { return p.readProviders(ctx, who, back) },
 			Render: func(now any) (web.Parts, error) {
@@ -228,7 +229,8 @@ func suspended(h *telemetry.Health) bool {
 
 // switchesOf lists the modes that a provider can be switched to.
 func switchesOf(mode models.CommandKind) []web.Action {
-	all := []web.Action{{Do: "offline", Text: "Take offline"}, {Do: "drain", Text: "Drain"}, {Do: "online", Text: "Bring online"}}
+	all := []web.Action{{Do: "offline", Text: "Take offline"}, {Do: "drain", Text: "Drain"},
+		{Do: "online", Text: "Bring online"}}
 	return slices.DeleteFunc(all, func(a web.Action) bool { return models.CommandKind("provider."+a.Do) == mode })
 }
 

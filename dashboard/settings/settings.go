@@ -189,8 +189,8 @@ func (p *Pages) showSettings(
 	return p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
 }
 
-// createKey is POST /settings/keys. The response shows the key, once. It is not a
-// redirect, because the secret must not be in a URL or be stored.
+// createKey is POST /settings/keys. The response shows the key, once. It is not a redirect, because the secret must not
+// be in a URL or be stored.
 func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	form, err := web.ReadForm(w, r, web.MaxForm)
 	if err != nil {
@@ -265,7 +265,8 @@ func (p *Pages) requests(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if found.Next != "" {
 		view.Older = path + "?cursor=" + found.Next
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "requests", web.Page{Title: "API requests", Active: "settings", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "requests",
+		web.Page{Title: "API requests", Active: "settings", Data: view})
 }
 
 // limitWords describes limits in words.

@@ -125,7 +125,8 @@ func (p *Pages) showSuppressions(
 		view.List = list.Suppressions
 		view.next(of, "cursor", list.Next)
 	}
-	return p.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
+	return p.web.Render(w, r, v, status, "suppressions",
+		web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
 }
 
 // sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.
@@ -219,7 +220,7 @@ func suppressionWords(r string) string {
 	case models.SoftBounce:
 		return "Soft bounces"
 	case models.Manual:
-		return "Added by hand"
+		return "Added manually"
 	case models.Unsubscribe:
 		return "Unsubscribed"
 	}
@@ -289,10 +290,11 @@ func (p *Pages) importFile(r *http.Request, who service.Caller, file io.Reader, 
 func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	email := r.PathValue("email")
 	_, of := suppressionListOf(r, v)
-	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
-		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
-		"After a complaint or a bounce that was final, say why.",
-	}}
+	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""),
+		Text: []string{
+			"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
+			"After a complaint or a bounce that was final, say why.",
+		}}
 	return p.web.Ask(w, r, v, "suppressions", q)
 }
 

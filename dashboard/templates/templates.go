@@ -220,8 +220,7 @@ func (p *Pages) showValues(w http.ResponseWriter, r *http.Request, v *web.Visito
 	return p.web.WritePart(w, "template", "values", t)
 }
 
-// recipient returns the recipient of the preview, with the names of the variables that are
-// JSON.
+// recipient returns the recipient of the preview, with the names of the variables that are JSON.
 func (t *templateView) recipient() (r models.Recipient, isJSON []string, err error) {
 	vars, isJSON, err := JSONVars(t.Form.Get("vars"))
 	var f problem.Form
@@ -236,8 +235,7 @@ func (t *templateView) recipient() (r models.Recipient, isJSON []string, err err
 	return models.Recipient{Email: t.Form.Text("to"), Name: vars["name"], Vars: vars}, isJSON, f.Err()
 }
 
-// JSONVars returns the variables of a JSON object, and the names of those whose value is JSON and
-// not a string.
+// JSONVars returns the variables of a JSON object, and the names of those whose value is JSON and not a string.
 func JSONVars(text string) (vars map[string]string, isJSON []string, err error) {
 	var raw map[string]json.RawMessage
 	if text = strings.TrimSpace(text); text != "" {
@@ -254,8 +252,8 @@ func JSONVars(text string) (vars map[string]string, isJSON []string, err error) 
 	return vars, isJSON, err
 }
 
-// saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
-// to one address if that button was pressed.
+// saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it to one address if that
+// button was pressed.
 func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, err := readTemplate(w, r)
 	if err != nil {
@@ -389,8 +387,8 @@ func (p *Pages) FillSample(
 	return filled, wrong, hints, nil
 }
 
-// previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
-// gets it, for the sandboxed frame beside the form.
+// previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient gets it, for the
+// sandboxed frame beside the form.
 func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, err := readTemplate(w, r)
 	if err != nil {
@@ -423,8 +421,7 @@ type change struct{ Sign, Text string }
 // maxCompared is the number of lines of the largest text that is compared line by line.
 const maxCompared = 2000
 
-// changes compares two texts line by line: what is not in their longest common subsequence
-// was added or removed.
+// changes compares two texts line by line: what is not in their longest common subsequence was added or removed.
 func changes(before, after string) []change {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 	if len(a) > maxCompared || len(b) > maxCompared {

@@ -184,7 +184,7 @@ func (os Operations) Do(
 	return o.Run(r.Context(), who, in, repeat)
 }
 
-// Command reads a form and carries out an operation. The form is there whatever the error is.
+// Command reads a form and carries out an operation. It returns the form with every error, too.
 func (os Operations) Command(
 	w http.ResponseWriter, r *http.Request, who service.Caller, name string, own ...string,
 ) (out any, form *Form, err error) {
@@ -233,8 +233,8 @@ func BackFrom(r *http.Request) string {
 	return "/batches"
 }
 
-// Submitted reports whether a form with this secret was submitted before, and records that it
-// is now. A form without a secret counts as new.
+// Submitted reports whether a form with this secret was submitted before, and records that it is now. A form without a
+// secret counts as new.
 func (f *Frame) Submitted(ctx context.Context, v *Visitor, once string) (bool, error) {
 	if len(once) != SecretLength {
 		return false, nil
@@ -256,14 +256,13 @@ func Refused(err error) *service.Error {
 	return nil
 }
 
-// Lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
-// idempotent.
+// Lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is idempotent.
 func Lines(s string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))
 }
 
-// maxKept is the size in bytes of the largest form that is kept when the session has ended, and keptBytes that of all
-// such forms that are being read: anybody may send one. An address has as much of it as one form needs.
+// maxKept is the largest form in bytes that is kept when the session has ended. keptBytes bounds all such forms that
+// are being read, because anybody may send one. An address has as much of it as one form needs.
 const (
 	maxKept   = 4 << 20
 	keptBytes = 4 * maxKept
@@ -321,10 +320,10 @@ type keptForm struct {
 	Lost      bool // it was too large, or could not be read
 }
 
-// keepForm answers a form that came without a session: with the form, to send it again after
-// a login.
+// keepForm answers a form that came without a session: with the form, to send it again after a login.
 func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) error {
-	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &f.keeping, address: perclient.Address(r)}
+	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &f.keeping,
+		address: perclient.Address(r)}
 	defer func() { f.keeping.release(body.address, body.size) }()
 	r.Body = body
 	kept := keptForm{To: r.URL.RequestURI()}
@@ -341,8 +340,7 @@ func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) error {
 	return f.Render(w, r, nil, http.StatusUnauthorized, "ended", Page{Title: "Your session has ended", Data: kept})
 }
 
-// Question is the confirmation before an action: what the action does, to how many
-// messages, and what cannot be undone.
+// Question is the confirmation before an action: what the action does, to how many messages, and what cannot be undone.
 type Question struct {
 	Title string
 	Text  []string
@@ -358,8 +356,7 @@ type Question struct {
 	Status int // of the answer; 0: OK
 }
 
-// Ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
-// page of its own.
+// Ask shows a confirmation: in the page's dialog if htmx asked for it, else as a page of its own.
 func (f *Frame) Ask(w http.ResponseWriter, r *http.Request, v *Visitor, active string, q *Question) error {
 	q.Once, q.To = NewSecret(), r.URL.EscapedPath()
 	if list := r.URL.Query().Get("list"); list != "" { // of suppressions

@@ -206,7 +206,7 @@ func timedAs(text string, show func(time.Time) template.HTML) template.HTML {
 	return template.HTML(text) //nolint:gosec // escaped
 }
 
-// amountOf formats what is used of a limit, or the limit.
+// amountOf formats a limit, or its used part.
 func amountOf(name string, n int64) string {
 	if l := models.Limit(name); l != models.SpoolBytes && l != models.StoredBytes {
 		return Num(n)

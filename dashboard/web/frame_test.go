@@ -21,7 +21,8 @@ func newFrame(t *testing.T, public string) *Frame {
 	t.Helper()
 	at, err := url.Parse(public)
 	require.NoError(t, err)
-	f, err := New(Config{Accounts: nobody{}, Public: at, Providers: NewProviders(nil), Log: slog.New(slog.DiscardHandler)})
+	f, err := New(Config{Accounts: noAccounts{}, Public: at, Providers: NewProviders(nil),
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(f.Close)
 	return f

@@ -37,8 +37,8 @@ const (
 	sessionNote = 5 * time.Minute     // minimum interval between updates of the last use
 )
 
-// Session is one browser's login. It never changes. The time of its last use is
-// stored separately, so that updating it cannot restore a session that has ended.
+// Session is one browser's login. It never changes. The time of its last use is stored separately, so that updating it
+// cannot restore a session that has ended.
 type Session struct {
 	User    string    `json:"user"`
 	Name    string    `json:"name"`            // name of the user
@@ -66,8 +66,8 @@ func (v *Visitor) Caller() service.Caller {
 // Sessions stores sessions under the hash of a secret that only the browser has.
 type Sessions struct{ store Store }
 
-// begin stores a session and returns the value of its cookie. It seals the session's
-// token, so that only the browser's cookie opens it.
+// begin stores a session and returns the value of its cookie. It seals the session's token, so that only the browser's
+// cookie opens it.
 func (s *Sessions) begin(ctx context.Context, v Session) (string, error) {
 	secret := NewSecret()
 	hash := models.HashSecret(secret)
@@ -88,11 +88,11 @@ func (s *Sessions) begin(ctx context.Context, v Session) (string, error) {
 }
 
 func (s *Sessions) note(ctx context.Context, user, hash string, now time.Time) error {
-	return s.store.PutTransient(ctx, people.SessionUseKind(user), hash, []byte(now.UTC().Format(time.RFC3339)), sessionIdle)
+	return s.store.PutTransient(ctx, people.SessionUseKind(user), hash, []byte(now.UTC().Format(time.RFC3339)),
+		sessionIdle)
 }
 
-// find returns the session of a cookie, its secret and its last use, or
-// models.ErrNotFound.
+// find returns the session of a cookie, its secret and its last use, or models.ErrNotFound.
 func (s *Sessions) find(ctx context.Context, cookie string) (v Session, secret string, seen time.Time, err error) {
 	user, secret, ok := strings.Cut(cookie, ".")
 	if !ok || user == "" || len(secret) != SecretLength {
@@ -102,8 +102,7 @@ func (s *Sessions) find(ctx context.Context, cookie string) (v Session, secret s
 	return v, secret, seen, err
 }
 
-// read returns a session by its hash and the time of its last use, or
-// models.ErrNotFound.
+// read returns a session by its hash and the time of its last use, or models.ErrNotFound.
 func (s *Sessions) read(ctx context.Context, user, hash string) (v Session, seen time.Time, err error) {
 	at, err := s.store.Transient(ctx, people.SessionUseKind(user), hash)
 	if err != nil {
@@ -173,8 +172,8 @@ func NewSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// cookieName returns the name of the session cookie. With TLS, no other host and no
-// plain connection can set a cookie of that name.
+// cookieName returns the name of the session cookie. With TLS, no other host and no plain connection can set a cookie
+// of that name.
 func (f *Frame) cookieName(r *http.Request) string {
 	if f.secure(r) {
 		return "__Host-sd_session"
@@ -199,8 +198,8 @@ func (f *Frame) SetCookie(w http.ResponseWriter, r *http.Request, name, value st
 	})
 }
 
-// Visitor returns the visitor of a request, or models.ErrNotFound if there is no session.
-// It records that the session is in use.
+// Visitor returns the visitor of a request, or models.ErrNotFound if there is no session. It records that the session
+// is in use.
 func (f *Frame) Visitor(r *http.Request) (*Visitor, error) {
 	v, seen, err := f.peek(r)
 	if now := time.Now(); err == nil && now.Sub(seen) > sessionNote {
@@ -219,8 +218,8 @@ type Accounts interface {
 	Allowed(ctx context.Context, v *Visitor, secret string) (bool, error)
 }
 
-// peek returns the visitor of a request and the last use of the session. It ends the
-// session of a user who may no longer log in, and one that a command has ended.
+// peek returns the visitor of a request and the last use of the session. It ends the session of a user who may no
+// longer log in, and one that a command has ended.
 func (f *Frame) peek(r *http.Request) (*Visitor, time.Time, error) {
 	c, err := r.Cookie(f.cookieName(r))
 	if err != nil {
@@ -268,7 +267,8 @@ func seal(text, secret string) string {
 	return base64.RawStdEncoding.EncodeToString(sealed)
 }
 
-// OpenToken returns the GitHub token of a session. ok is false if there is none, or if the secret is of another session.
+// OpenToken returns the GitHub token of a session. ok is false if there is none, or if the secret is of another
+// session.
 func (s *Session) OpenToken(secret string) (token string, ok bool) {
 	raw, err := base64.RawStdEncoding.DecodeString(s.Token)
 	if err != nil {

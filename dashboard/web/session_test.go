@@ -54,14 +54,14 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// nobody are accounts of which none may log in.
-type nobody struct{}
+// noAccounts has no account that may log in.
+type noAccounts struct{}
 
-func (nobody) Operator(*Session) bool                                  { return false }
-func (nobody) Origin() string                                          { return "" }
-func (nobody) Allowed(context.Context, *Visitor, string) (bool, error) { return false, nil }
+func (noAccounts) Operator(*Session) bool                                  { return false }
+func (noAccounts) Origin() string                                          { return "" }
+func (noAccounts) Allowed(context.Context, *Visitor, string) (bool, error) { return false, nil }
 
-// A cookie is Secure if the request came by TLS, whatever the public URL is.
+// A cookie is Secure if the request came by TLS, with any public URL.
 func TestCookiesOverTLS(t *testing.T) {
 	t.Parallel()
 	f := newFrame(t, "http://mail.example.com")
