@@ -66,8 +66,8 @@ func (c *Content) Size() int64 {
 	return int64(len(c.Subject)+len(c.Text)+len(c.HTML)) + c.AttachmentSize()
 }
 
-// HeadersOf returns the header fields of the mail to a recipient: those of the content, with the values of the
-// recipient's own fields of the same names, and then its other own fields.
+// HeadersOf returns the header fields of the mail to a recipient. First come those of the content; the recipient's own
+// fields replace equal names. Then come its other own fields.
 func (c *Content) HeadersOf(r *Recipient) []Header {
 	if len(r.Headers) == 0 {
 		return c.Headers

@@ -80,10 +80,10 @@ func Park(why string) Disposition { return Disposition{kind: 2, why: ParkedWhy(w
 // implementations of Broker.
 func (d Disposition) IsDone() bool { return d.kind == 0 }
 
-// IsLater reports whether the message is to be delivered again, and after how long.
+// IsLater reports whether to deliver the message again, and after how long.
 func (d Disposition) IsLater() (time.Duration, bool) { return d.delay, d.kind == 1 }
 
-// IsPark reports whether the message is to be parked, and why.
+// IsPark reports whether to park the message, and why.
 func (d Disposition) IsPark() (string, bool) { return d.why, d.kind == 2 }
 
 // Handler processes one message. Its return value decides what the broker does with the message;

@@ -15,7 +15,7 @@ type CommandKind string
 const (
 	StopBatch    CommandKind = "batch.stop"    // no new call for the batch
 	ResumeBatch  CommandKind = "batch.resume"  // ends a stop
-	CancelBatch  CommandKind = "batch.cancel"  // cancels permanently what was not handed over
+	CancelBatch  CommandKind = "batch.cancel"  // cancels unsent mail permanently
 	RetryBatch   CommandKind = "batch.retry"   // sends failed mail again if that is safe
 	ReleaseBatch CommandKind = "batch.release" // sends mail with an unknown outcome again; it may double
 

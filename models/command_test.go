@@ -36,7 +36,7 @@ func TestCommandKinds(t *testing.T) {
 		}
 		return true
 	})
-	require.Equal(t, len(kinds), constants, "the constants of CommandKind stand in command.go, each with its type")
+	require.Equal(t, len(kinds), constants, "the constants of CommandKind are in command.go, each with its type")
 	require.False(t, CommandKind("not.yet.known").Known())
 	require.True(t, slices.ContainsFunc(kinds, CommandKind.Withholds))
 }

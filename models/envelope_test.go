@@ -74,8 +74,8 @@ func TestRecipientOfEventOfChunk(t *testing.T) {
 	}
 }
 
-// TestTakenTogether: an event about one address shows that a provider has the one mail to all, whatever it answered,
-// and nothing about mail that each address has of its own.
+// TestTakenTogether: an event about one address shows that a provider has the one mail to all, also after another
+// answer. It shows nothing about mail that each address has of its own.
 func TestTakenTogether(t *testing.T) {
 	t.Parallel()
 	for _, class := range []Class{Unknown, Throttled, Accepted} {

@@ -74,8 +74,8 @@ type Part struct {
 	Final bool `json:"f,omitempty"` // accepted through a provider without events: counts as delivered, unconfirmed
 }
 
-// ProviderFailed reports whether the call failed for a reason that any mail of the provider
-// would have met: it is down, hangs, asks to wait, or rejects its credentials or quota.
+// ProviderFailed reports whether the call failed for a reason that concerns any mail of the provider. The provider is
+// down, hangs, asks to wait, or rejects its credentials or quota.
 func (p *Part) ProviderFailed() bool {
 	switch p.Class {
 	case AccountClass:

@@ -23,8 +23,8 @@ type FeedEntry struct {
 	// Suppressions are additions to the user's suppression list, or in the feed of the installation to everyone's.
 	Suppressions []FeedSuppression
 
-	// Notices are in the feed of the installation; that of a user has those of the kind EndpointDisabled only. Status
-	// is in the feed of the installation: what its entries up to this one have published, encoded by package feed.
+	// Notices are in the feed of the installation; that of a user has those of the kind EndpointDisabled only. Status is
+	// in the feed of the installation: what its entries up to this one have published, encoded by package feed.
 	Notices []Notice
 	Status  []byte
 }
@@ -32,8 +32,7 @@ type FeedEntry struct {
 // FeedChunk has the updates of one chunk.
 type FeedChunk struct {
 	Chunk ID
-	// Version is that of the View that the updates were made from. It is higher than in the
-	// entries before.
+	// Version is that of the View that the updates were made from. It is higher than in the entries before.
 	Version int64
 	Changes []FeedChange // of different recipients; none: nothing but the version is new
 
@@ -41,8 +40,7 @@ type FeedChunk struct {
 	Done  int // the batch has ended with this chunk, for the nth time; 0: it has not
 }
 
-// FeedChange is the same update of some recipients of a chunk: a change of the state, or an
-// event.
+// FeedChange is the same update of some recipients of a chunk: a change of the state, or an event.
 type FeedChange struct {
 	State      State     // empty: an event
 	Event      EventKind // empty: a change of the state
@@ -95,8 +93,8 @@ type PublishedBatch struct {
 	Done  int // how often the batch has ended
 }
 
-// About returns the part of the entry about a chunk, and about its batch if it is the first chunk. c is nil if there
-// is nothing about the chunk.
+// About returns the part of the entry about a chunk, and about its batch if it is the first chunk. c is nil if there is
+// nothing about the chunk.
 func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b PublishedBatch, ok bool) {
 	i, there := slices.BinarySearchFunc(e.Chunks, chunk, func(c FeedChunk, id ID) int { return c.Chunk.Compare(id) })
 	if there {
@@ -113,8 +111,7 @@ func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b PublishedBatch, ok bool) {
 	return c, b, ok
 }
 
-// Apply adds an entry. It changes nothing if the entry is not about the chunk, or
-// if a newer one was added before.
+// Apply adds an entry. It changes nothing if the entry is not about the chunk, or if a newer one was added before.
 func (t *Published) Apply(e *FeedEntry) {
 	c, b, ok := e.About(t.Chunk)
 	if !ok || e.Number <= t.Entry {
@@ -169,7 +166,7 @@ type FeedView struct {
 	plain   bool
 }
 
-// Plain reports whether every log was always queued and none has an event. Then nothing is to be published.
+// Plain reports whether every log was always queued and none has an event. Then there is nothing to publish.
 func (f *FeedView) Plain() bool { return f.plain }
 
 // ForFeed returns the part of the view that a feed publishes.
@@ -206,8 +203,7 @@ func (f *FeedView) index(s *Result) int {
 	return len(f.logs) - 1
 }
 
-// note notes an event for the feed. The reason of a log's first one of a kind and provider
-// counts.
+// note notes an event for the feed. The reason of a log's first one of a kind and provider counts.
 func (v *View) note(e *Event) {
 	kind := e.Kind.inFeed()
 	if kind == "" {
@@ -233,8 +229,8 @@ func (v *View) note(e *Event) {
 	v.events[at].Recipients.Add(e.Recipient)
 }
 
-// plain reports whether all logs are queued, whatever entries and facts of the view are left
-// out. Then no earlier view had another state.
+// plain reports whether all logs are queued in every part of the entries and facts of the view. Then no earlier view
+// had another state.
 func (v *View) plain() bool {
 	if v.reparsed {
 		return false
@@ -344,25 +340,22 @@ func (t *Published) differ(now *FeedChange, c *FeedChunk) {
 
 // FeedStore stores the feeds of updates, one for each user, and the published state of each chunk.
 type FeedStore interface {
-	// AppendFeed appends e to the feed of a user by compare-and-set. e.Number must be one
-	// more than the highest number in the feed. If several callers append with the same
-	// number, exactly one succeeds, and the others get ErrExists. Appending an entry again
-	// with the same Token succeeds. Unknown outcomes are resolved as those of Append. Errors:
+	// AppendFeed appends e to the feed of a user by compare-and-set. e.Number must be one more than the highest number in
+	// the feed. If several callers append with the same number, exactly one succeeds, and the others get ErrExists.
+	// Appending an entry again with the same Token succeeds. Unknown outcomes are resolved as those of Append. Errors:
 	// ErrOutcomeUnknown, ErrInvalid (the number leaves a gap).
 	AppendFeed(ctx context.Context, user string, e FeedEntry) error
-	// Feed returns at most limit entries with numbers greater than after, ascending. It
-	// returns every entry whose append returned nil before, except those that DropFeed
-	// removed.
+	// Feed returns at most limit entries with numbers greater than after, ascending. It returns every entry whose append
+	// returned nil before, except those that DropFeed removed.
 	Feed(ctx context.Context, user string, after, limit int) ([]FeedEntry, error)
 	// FeedHead returns the newest entry. Errors: ErrNotFound.
 	FeedHead(ctx context.Context, user string) (FeedEntry, error)
-	// DropFeed removes entries with numbers less than before, the oldest first. It may leave
-	// some of them, and never removes the newest entry. A removed number is never given again.
+	// DropFeed removes entries with numbers less than before, the oldest first. It may leave some of them, and never
+	// removes the newest entry. A removed number is never given again.
 	DropFeed(ctx context.Context, user string, before int) error
-	// PutPublished stores the published state of chunks. It changes nothing about a chunk if a
-	// newer entry is stored. Purge removes it.
+	// PutPublished stores the published state of chunks. It changes nothing about a chunk if a newer entry is stored.
+	// Purge removes it.
 	PutPublished(ctx context.Context, ts ...Published) error
-	// Published returns what was stored of chunks, in any order. It leaves out those that have
-	// nothing stored.
+	// Published returns the published states of chunks, in any order. It leaves out those that have nothing stored.
 	Published(ctx context.Context, chunks ...ID) ([]Published, error)
 }

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlainWasAlwaysQueued: if nothing of a view is to be published because it is plain, then no
-// log of it had another state when fewer entries and facts were known.
+// TestPlainWasAlwaysQueued: if a view is plain, so that nothing of it is published, no log of it had another state when
+// fewer entries and facts were known.
 func TestPlainWasAlwaysQueued(t *testing.T) {
 	t.Parallel()
 	plain := 0

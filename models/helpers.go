@@ -108,10 +108,10 @@ func (d *Document) Decode(v any) error {
 // changeAttempts is how often a change is tried for which others race.
 const changeAttempts = 20
 
-// ChangeDocument changes a document whose value is JSON by compare-and-set, again if another caller
-// changed it meanwhile, and returns the new value and version. do changes the value, which is zero with the
-// version 0 if there is no document. If do changes nothing, nothing is stored. Errors: those of do and of the
-// store; ErrConflict means that others change the document all the time.
+// ChangeDocument changes a document whose value is JSON by compare-and-set, and returns the new value and version. It
+// starts again if another caller changed the document meanwhile. do changes the value. Without a document the value is
+// zero and the version 0. If do changes nothing, nothing is stored. Errors: those of do and of the store; ErrConflict
+// means that others change the document all the time.
 func ChangeDocument[T any](
 	ctx context.Context, s DocumentStore, owner, kind, key string, do func(v *T, version int) error,
 ) (v T, version int, err error) {

@@ -183,7 +183,8 @@ func TestProviderNames(t *testing.T) {
 	for _, ok := range []string{"sg", "sg-eu", "a1"} {
 		require.True(t, ValidProviderName(ok), ok)
 	}
-	for _, bad := range []string{"", "batch", "log", "event", "feed", "1a", "SG", "a.b", "a_b", "-a", strings.Repeat("a", 33)} {
+	for _, bad := range []string{"", "batch", "log", "event", "feed", "1a", "SG", "a.b", "a_b", "-a",
+		strings.Repeat("a", 33)} {
 		require.False(t, ValidProviderName(bad), bad)
 	}
 }

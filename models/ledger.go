@@ -59,9 +59,9 @@ type Entry struct {
 // recipient that the event names; 0: none.
 func (e *Entry) ByAddress(named int) bool { return named == 0 || e.Together }
 
-// RecipientOf returns the number of the recipient that an event of an attempt is about: the one that the event names,
-// or the one of the attempt with the address of the event, in any case. Of one mail to all, an address that is not
-// known belongs to the recipient whose address was erased, if there is only one. Otherwise the number is 0.
+// RecipientOf returns the number of the recipient that an event of an attempt is about. The event names it, or it is
+// the one of the attempt with the address of the event, in any case. Of one mail to all, an address that is not known
+// belongs to the recipient whose address was erased, if there is only one. Otherwise the number is 0.
 func (e *Entry) RecipientOf(named int, address string, rs []Recipient) int {
 	if !e.ByAddress(named) {
 		return named

@@ -30,8 +30,7 @@ const (
 	EndpointDisabled  NoticeKind = "endpoint.disabled"  // it failed, and gets no posts; also in the feed of its user
 )
 
-// Notice is an update of the installation's feed: something that operators want to hear of. It
-// is about no single mail.
+// Notice is an update of the installation's feed: something that operators want to hear of. It is about no single mail.
 type Notice struct {
 	Kind     NoticeKind `json:"type"`
 	Number   int        `json:"number"` // the notices of the feed are 1, 2, 3, …
@@ -40,7 +39,7 @@ type Notice struct {
 	Why      string     `json:"why,omitempty"`    // for people
 	Since    time.Time  `json:"since,omitzero"`   // when the subject began
 	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
-	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages or complaints; what is used of a limit
+	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages, complaints or uses of a limit
 	User     string     `json:"user,omitempty"`   // ID
 	Limit    Limit      `json:"limit,omitempty"`
 	Most     int64      `json:"most,omitempty"` // value of the limit

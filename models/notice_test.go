@@ -13,7 +13,8 @@ func TestTextOfNotices(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 28, 10, 53, 41, 0, time.UTC)
 	stopped := Notice{Kind: SendingStopped, Since: since, Why: "Mail is accepted and waits."}
-	require.Equal(t, "No provider accepts mail since 10:53:41 UTC on 28 November. Mail is accepted and waits.", stopped.Text())
+	require.Equal(t, "No provider accepts mail since 10:53:41 UTC on 28 November. Mail is accepted and waits.",
+		stopped.Text())
 	stopped.Why = ""
 	require.Equal(t, "No provider accepts mail since 10:53:41 UTC on 28 November.", stopped.Text())
 	failing := Notice{Kind: FailoverStarted, Provider: "sg", Since: since, Why: "503"}

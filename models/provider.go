@@ -181,8 +181,8 @@ type Adapter interface {
 	// WebhookMethods returns the HTTP methods of webhooks besides POST.
 	WebhookMethods() []string
 
-	// RepeatStatus returns the only HTTP status after which the provider repeats a webhook, or 0 if it does so
-	// after every status that is no success, or after that of a refusal.
+	// RepeatStatus returns the only HTTP status after which the provider repeats a webhook. It returns 0 if the provider
+	// repeats after every status but a success, or after that of a refusal.
 	RepeatStatus() int
 
 	// VerifyHeader refuses a webhook whose header alone shows that Verify would refuse

@@ -88,13 +88,14 @@ func TestRepeatable(t *testing.T) {
 	require.False(t, ok, "no attempt")
 }
 
-// TestRepeatHidesNothing: a call is not repeated if another provider has the mail of one of its recipients, who could get
-// it twice, or if its answer has refused one, whose log has ended.
+// TestRepeatHidesNothing: a call is not repeated if another provider has the mail of a recipient: it could arrive
+// twice. Nor is it if its answer refused a recipient, whose log has ended.
 func TestRepeatHidesNothing(t *testing.T) {
 	t.Parallel()
 	before := Entry{Number: 1, Kind: Attempt, Provider: "b", Recipients: SetOf(1)}
 	attempt := Entry{Number: 2, Kind: Attempt, Provider: "a", Recipients: SetTo(2)}
-	refused := Fact{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, Parts: []Part{{Class: Unavailable, Recipients: SetOf(1)}}}}
+	refused := Fact{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1,
+		Parts: []Part{{Class: Unavailable, Recipients: SetOf(1)}}}}
 	event := func(kind EventKind, attempt int, provider string) Fact {
 		return Fact{Key: "e", Events: []Event{{ID: "1", Kind: kind, Attempt: attempt, Provider: provider, Recipient: 1}}}
 	}

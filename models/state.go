@@ -61,8 +61,7 @@ type Try struct {
 	Guess       bool // failed, by an event that names only an address
 }
 
-// Status is the state of one log. It must not be changed: logs with the same history
-// share one Result to save memory.
+// Status is the state of one log. It must not be changed: logs with the same history share one Result to save memory.
 type Status struct{ *Result }
 
 // Result is the state of a log and how it came about.
@@ -87,14 +86,13 @@ type Result struct {
 // Tried reports whether any attempt covered the recipient.
 func (s *Status) Tried() bool { return s.Attempts > 0 }
 
-// Waiting reports whether a decision is due: the log is queued and no attempt is
-// unsettled.
+// Waiting reports whether a decision is due: the log is queued and no attempt is unsettled.
 func (s *Status) Waiting() bool {
 	return s.State == Queued && (s.Attempts == 0 || s.Released || s.Last.Verdict.Settled())
 }
 
-// Unsettled reports whether a provider may have the mail: the newest attempt is
-// open, unknown, or accepted without a final event.
+// Unsettled reports whether a provider may have the mail: the newest attempt is open, unknown, or accepted without a
+// final event.
 func (s *Status) Unsettled() bool {
 	return s.State.Open() && s.Attempts > 0 && !s.Released && !s.Last.Verdict.Settled()
 }
@@ -138,8 +136,7 @@ func (v *View) Tries(r int) []Try {
 	return out
 }
 
-// EachTry calls f for every attempt that covered recipient r, oldest first. f must not
-// change the try.
+// EachTry calls f for every attempt that covered recipient r, oldest first. f must not change the try.
 func (v *View) EachTry(r int, f func(*Try)) {
 	for i := range v.attempts {
 		if t := v.attempts[i].of(r); t != nil {
@@ -175,8 +172,8 @@ func (v *View) Taken() (taken bool) {
 	return taken
 }
 
-// TakenTogether returns a try of another recipient that shows that a provider has accepted one mail
-// to both, although it is not known of recipient r; nil: there is none.
+// TakenTogether returns a try of another recipient that shows that a provider has accepted one mail to both, although
+// it is not known of recipient r; nil: there is none.
 func (v *View) TakenTogether(r int) (found *Try) {
 	for i := range v.attempts {
 		a := &v.attempts[i]
@@ -202,8 +199,8 @@ func (v *View) Entry(n int) Entry {
 	return v.Entries[i]
 }
 
-// CallEnded returns when the call of an attempt and its repeats had ended: at its answer, or at the
-// latest time at which it can run if none is known.
+// CallEnded returns when the call of an attempt and its repeats had ended: at its answer, or at the latest time at
+// which it can run if none is known.
 func (v *View) CallEnded(t *Try) time.Time {
 	ends := v.Entry(t.Attempt).CallEnds
 	if t.Verdict == VerdictUnknown {
@@ -217,10 +214,10 @@ func (v *View) CallEnded(t *Try) time.Time {
 	return ends
 }
 
-// Repeatable reports whether the call of attempt n may be made again, and how often it was. It may
-// not if anything was decided about one of its recipients since: the call would not be the same, or
-// would send what nobody wants any more. Nor may it if another provider has the mail of one, or if
-// the answer has refused one, which a repeat would hide.
+// Repeatable reports whether the call of attempt n may be made again, and how often it was. It may not if anything was
+// decided about one of its recipients since. The call would not be the same, or would send mail that is no longer
+// wanted. Nor may it if another provider has the mail of one, or if the answer has refused one. A repeat would hide the
+// refusal.
 func (v *View) Repeatable(n int) (repeats int, ok bool) {
 	e := v.Entry(n)
 	for i := range v.Entries {

@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// Store holds the truth. The contract is written for what Cassandra can serve:
-// every read is of one partition or a cursor over one, and the only exclusive
-// step is a compare-and-set in one partition (Append, AppendCommand, AppendFeed, Claim, and
-// the commit of a batch).
+// Store holds the truth. The contract is written for what Cassandra can serve. Every read is of one partition or a
+// cursor over one. The only exclusive step is a compare-and-set in one partition (Append, AppendCommand, AppendFeed,
+// Claim, and the commit of a batch).
 //
 // All methods may be called by many goroutines and processes at once. All other
 // writes are idempotent: a write with the same arguments can be repeated. A write
@@ -124,11 +123,10 @@ type batchStore interface {
 	// summaries stay. Errors: ErrNotFound.
 	Redact(ctx context.Context, batch ID) error
 
-	// Erase removes an address, in any case, from a chunk: recipients that have it lose
-	// address, name and variables and keep their numbers, and texts of its ledger and
-	// facts name ErasedAddress instead; those of the rejections of the batch, too, if it is the
-	// first chunk. It returns the recipients that have lost it in this call. It may be called
-	// again, and for a chunk without recipients.
+	// Erase removes an address, in any case, from a chunk. Its recipients lose address, name and variables and keep their
+	// numbers. Texts of its ledger and facts name ErasedAddress instead. With the first chunk, so do the rejections of the
+	// batch. It returns the recipients that have lost it in this call. It may be called again, and for a chunk without
+	// recipients.
 	Erase(ctx context.Context, chunk ID, address string) (Set, error)
 
 	// BatchIDs returns at most limit IDs of a user's list that are less than before,
@@ -138,11 +136,10 @@ type batchStore interface {
 	// BatchIDsAfter returns at most limit IDs of the same list that are greater than
 	// after, oldest first.
 	BatchIDsAfter(ctx context.Context, user string, after ID, limit int) ([]ID, error)
-	// Purge removes all that is stored of a batch of a user, except the sums above its
-	// summaries: first content and recipients, then summaries, facts and ledgers, and at
-	// last its entry of the list. From the first removal on the batch does not exist,
-	// so that nothing of it can be sent. A repeat finishes what an error cut off. The
-	// caller ensures that nothing is stored about the batch any more.
+	// Purge removes all that is stored of a batch of a user, except the sums above its summaries. First go content and
+	// recipients, then summaries, facts and ledgers, and last its entry of the list. From the first removal on the batch
+	// does not exist, so that nothing of it can be sent. A repeat finishes what an error cut off. The caller ensures that
+	// nothing is stored about the batch any more.
 	Purge(ctx context.Context, user string, batch ID) error
 }
 
@@ -191,9 +188,8 @@ type Claim struct {
 
 // ClaimStore stores idempotency keys.
 type ClaimStore interface {
-	// Claim claims a key for ttl by compare-and-set and returns the claim that the
-	// key has now: c, or that of an earlier caller, with the answer if there is one.
-	// Claiming again with the same ID and hash returns the same. Errors:
+	// Claim claims a key for ttl by compare-and-set and returns the claim of the key: c, or that of an earlier caller,
+	// with its answer if there is one. Claiming again with the same ID and hash returns the same. Errors:
 	// ErrOutcomeUnknown (a repeat finds out).
 	Claim(ctx context.Context, key string, c Claim, ttl time.Duration) (Claim, error)
 	// Claimed returns the claim of a key, with the answer if there is one. It may

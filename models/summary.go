@@ -12,9 +12,8 @@ import (
 // time. It is the result of counting: it is replaced, never incremented.
 // Accepted = Queued + Sent + Success + Failed + Cancelled.
 type Summary struct {
-	// Version is the number of entries and facts that were counted. Repairs is the
-	// number of recounts at that version. Both only grow. A summary never replaces
-	// one with a higher FullVersion.
+	// Version is the number of entries and facts that were counted. Repairs is the number of recounts at that version.
+	// Both only grow. A summary never replaces one with a higher FullVersion.
 	Version int64 `json:"v"`
 	Repairs int64 `json:"rp,omitempty"`
 
@@ -84,8 +83,7 @@ func (s *Summary) Balanced() bool {
 // repairBits is the number of bits of Repairs in a full version.
 const repairBits = 16
 
-// FullVersion returns a number that orders summaries of the same logs: by Version,
-// then by Repairs. It is not negative.
+// FullVersion returns a number that orders summaries of the same logs: by Version, then by Repairs. It is not negative.
 func (s *Summary) FullVersion() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
@@ -156,8 +154,7 @@ type ChunkSummary struct {
 	Summary Summary
 }
 
-// Level is a level of the tree of sums. A node is the sum of its children; the leaves
-// are chunk summaries.
+// Level is a level of the tree of sums. A node is the sum of its children; the leaves are chunk summaries.
 type Level string
 
 // The levels. A second's children are the chunk summaries of its batches.
@@ -224,9 +221,9 @@ type Node struct {
 // A GroupKind is what logs are grouped by in the sums.
 type GroupKind string
 
-// The kinds of groups. All logs of a batch are in the same groups, except those of ByProvider: a log is in the group of
-// the provider that decided its state, or else of the newest one that was tried. Events count for the provider that
-// reported them. Rerouted are the logs that were tried there and are in the group of another provider, so that
+// The kinds of groups. All logs of a batch are in the same groups, except those of ByProvider. There a log is in the
+// group of the provider that decided its state, or else of the newest one that was tried. Events count for the provider
+// that reported them. Rerouted are the logs that were tried there and are in the group of another provider, so that
 // those tried are Accepted and Rerouted.
 const (
 	ByProvider GroupKind = "provider"
@@ -306,10 +303,9 @@ func (b *Batch) SetGroups() {
 // MaxGroups is how many groups a sum counts apart.
 const MaxGroups = 100
 
-// addGroups adds the groups of o to s, and o itself to the groups that its logs are in. Of more
-// than MaxGroups it keeps the first in their order. A group that is among the first of a sum is
-// among the first of all its parts that have it, so a count that is kept is complete, in
-// whatever order parts were added.
+// addGroups adds the groups of o to s, and o itself to the groups that its logs are in. Of more than MaxGroups it keeps
+// the first in their order. A group that is among the first of a sum is among the first of all its parts that have it.
+// So a count that is kept is complete, with any order of the additions.
 func (s *Summary) addGroups(o *Summary) {
 	if len(o.Groups) == 0 && len(o.In) == 0 {
 		return

@@ -29,7 +29,7 @@ func TestSetGroups(t *testing.T) {
 	}
 }
 
-// TestBatchesAreCountedOnce: a sum counts each batch once, whatever number of chunks it has, and so does each group.
+// TestBatchesAreCountedOnce: a sum counts each batch once, with any number of chunks, and so does each group.
 func TestBatchesAreCountedOnce(t *testing.T) {
 	newsletter := Group{ByTag, "news"}
 	var sum Summary
@@ -61,8 +61,8 @@ func TestRunningCallIsNotUnknown(t *testing.T) {
 	require.Equal(t, map[string]ProviderCounts{"sg": {Tried: 1, Unknown: 1}}, sum.Providers)
 }
 
-// TestGroupsByProvider: a log counts for the provider that decided its state or has it now, its events for those that
-// reported them, and at a provider that it left it counts as rerouted.
+// TestGroupsByProvider: a log counts for the provider that decided its state or has it now. Its events count for those
+// that reported them. At a provider that it left it counts as rerouted.
 func TestGroupsByProvider(t *testing.T) {
 	t.Parallel()
 	chunk, newsletter := NewBatchID(time.Now()), Group{ByTag, "news"}
@@ -122,8 +122,8 @@ func TestUnbalancedSum(t *testing.T) {
 	}
 }
 
-// TestProvidersAddUp: whatever happened, the mails of the providers and those that were never tried are all mails, and
-// those that were tried at a provider count for it or were rerouted.
+// TestProvidersAddUp: the mails of the providers and those that were never tried are all mails. Those that were tried
+// at a provider count for it or were rerouted.
 func TestProvidersAddUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

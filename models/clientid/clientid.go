@@ -23,7 +23,7 @@ const MaxLen = 255
 // maxVersions is how many versions of a message are kept. The oldest are dropped.
 const maxVersions = 20
 
-// Version is a message as it was sent or is to be sent.
+// Version is a message in one of its versions.
 type Version struct {
 	Log  models.ID `json:"l"`
 	Hash string    `json:"h"` // of what the user sent

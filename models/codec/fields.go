@@ -10,11 +10,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The binary forms of values that are read often: they are faster to read than JSON, because a chunk with many
-// calls and events is read hundreds of times.
+// The binary forms of values that are read often: they are faster to read than JSON, because a chunk with many calls
+// and events is read hundreds of times.
 //
-// Fields have a fixed order and no names. Repeated words, like the name of a provider, are written once. A form
-// never changes: a new one gets another letter.
+// Fields have a fixed order and no names. Repeated words, like the name of a provider, are written once. A form never
+// changes: a new one gets another letter.
 
 // The first bytes of binary forms, plain and compressed.
 const (
@@ -22,8 +22,8 @@ const (
 	formBinaryZstd = 'y'
 )
 
-// fields writes or reads the fields of a value, so that the order of the fields is said once for both. A field
-// that is missing or wrong is zero and sets bad.
+// fields writes or reads the fields of a value, so that the order of the fields is said once for both. A field that is
+// missing or wrong is zero and sets bad.
 type fields struct {
 	reads, bad bool
 
@@ -222,7 +222,7 @@ func (f *fields) flags(marks ...*bool) {
 	}
 }
 
-// list is a number of values. What is read is nil if there are none.
+// list is a number of values. It reads nil if there are none.
 func list[T any](f *fields, v *[]T, each func(*fields, *T)) {
 	n := f.count(len(*v))
 	if f.reads && n > 0 {

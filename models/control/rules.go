@@ -93,9 +93,8 @@ func (r *Rules) UpTo() int {
 	return r.upTo
 }
 
-// Resumptions returns the number of the last command that resumed many batches without
-// a message for each: a provider was set online or probed, a block was removed, a user
-// was resumed, or the holds were lifted.
+// Resumptions returns the number of the last command that resumed many batches without a message for each. It set a
+// provider online or probed it, removed a block, resumed a user, or lifted the holds.
 func (r *Rules) Resumptions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -130,5 +130,6 @@ func TestState(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	st = all["sg"]
-	require.Equal(t, []string{"a", "b"}, st.Refused([]models.ProviderList{{Name: "a"}, {Name: "c"}, {Name: "d"}, {Name: "b"}}))
+	require.Equal(t, []string{"a", "b"}, st.Refused([]models.ProviderList{{Name: "a"}, {Name: "c"}, {Name: "d"},
+		{Name: "b"}}))
 }

@@ -24,8 +24,8 @@ type Shown struct {
 	Removed *models.Suppression // what was removed from everyone's list; nil: nothing
 }
 
-// Show returns at most limit entries of a provider with keys greater than after that everyone's list
-// does not suppress meanwhile. next is empty if there are no more, and else the key to go on after.
+// Show returns at most limit entries of a provider with keys greater than after. It leaves out those that everyone's
+// list suppresses meanwhile. next is the key to go on after, or empty if there are no more.
 func Show(ctx context.Context, s Store, provider, after string, limit int) (out []Shown, next string, err error) {
 	for read := 0; ; read += shownPage {
 		if read >= shownRead {

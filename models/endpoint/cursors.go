@@ -92,7 +92,7 @@ func (c *Cursors) Set(user string, v Cursor) {
 	}
 }
 
-// Put stores what was changed. Errors: models.ErrConflict.
+// Put stores the changed cursors. Errors: models.ErrConflict.
 func (c *Cursors) Put(ctx context.Context, store models.DocumentStore, e *Endpoint) error {
 	for page := range c {
 		p := &c[page]

@@ -59,8 +59,8 @@ type Endpoint struct {
 	Secrets     []Secret          `json:"secrets"`            // the newest first
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
-	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
-	// Replay, the position from which updates are posted from now on; nil: where it is. Again are posts to be made
+	// Generation counts the changes that the posting worker has to apply: the endpoint was enabled again, or has a Replay.
+	// Replay is the position from which updates are posted from now on; nil: where it is. Again are posts to be made
 	// again.
 	Generation int            `json:"generation"`
 	Replay     *feed.Position `json:"replay,omitempty"`
@@ -161,7 +161,7 @@ type State struct {
 	Attempts     []Attempt     `json:"attempts,omitempty"` // the newest, newest first
 }
 
-// Retry is a post that is to be tried again.
+// Retry is a post that waits for another attempt.
 type Retry struct {
 	Part
 	Tried int       `json:"tried"`
@@ -299,7 +299,7 @@ func StateOf(ctx context.Context, store models.DocumentStore, e *Endpoint) (s St
 	return s, version, err
 }
 
-// TakeOver takes over what was changed in an endpoint.
+// TakeOver applies the changes of an endpoint.
 func (s *State) TakeOver(e *Endpoint) {
 	if s.Generation == e.Generation {
 		return

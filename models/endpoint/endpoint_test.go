@@ -102,8 +102,8 @@ func TestWants(t *testing.T) {
 	require.True(t, (&Endpoint{Types: []feed.Type{feed.Opened}}).Wants(feed.Opened, b))
 }
 
-// TestTakeOver: a state takes over once what was asked for since: a place in the feed to begin at, and posts to be made
-// again, of which one that waits for a retry is made once.
+// TestTakeOver: a state takes over each request since once: a place in the feed to begin at, and posts to be made
+// again. A post that waits for a retry is made once.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	part := func(n int) Part { return Part{From: feed.Position{Skip: n}, To: feed.Position{Skip: n + 1}} }
@@ -127,7 +127,8 @@ func TestAnswersInWords(t *testing.T) {
 		302: "it answered 302: the address has moved, and redirects are not followed",
 		401: "it answered 401: the endpoint does not allow the post; check its secret and its access rules",
 		404: "it answered 404: nothing takes posts at this address", 410: "it answered 410: the address is gone",
-		413: "it answered 413: the post is too large for the endpoint", 429: "it answered 429: the endpoint asks for fewer posts",
+		413: "it answered 413: the post is too large for the endpoint",
+		429: "it answered 429: the endpoint asks for fewer posts",
 		422: "it answered 422: the endpoint refused the post", 500: "it answered 500: the endpoint has an error",
 		503: "it answered 503: the endpoint is not available", 204: "", 0: "connection refused",
 	} {

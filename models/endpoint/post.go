@@ -34,7 +34,7 @@ func (p *Part) Same(o Part) bool {
 	return p.User == o.User && p.From.Compare(o.From) == 0 && p.To.Compare(o.To) == 0
 }
 
-// Post is a post that is to be made.
+// Post is a post to make.
 type Post struct {
 	User    string // whose feed it is
 	From    feed.Position

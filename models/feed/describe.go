@@ -27,12 +27,12 @@ type Described struct {
 	Provider string           `json:"provider,omitempty"`
 	At       time.Time        `json:"at"`
 
-	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long
-	// as their content is kept, and so are the tags.
+	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long as their content is kept,
+	// and so are the tags.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
 
-	// Endpoint is that which was disabled, of the event models.EndpointFailed, which is of no log.
+	// Endpoint is the disabled one, for the event models.EndpointFailed, which is about no log.
 	Endpoint *models.FailedEndpoint `json:"endpoint,omitempty"`
 
 	// Suppression is the addition to the list of the event models.AddressSuppressed, which is of no log.
@@ -73,7 +73,7 @@ type DescribedStore interface {
 const (
 	readAtOnce = 8
 
-	// What is known of a batch is read again after batchAge, because its content may be removed.
+	// A batch is read again after batchAge, because its content may be removed.
 	batchAge    = time.Minute
 	keptBatches = 4096
 )
@@ -177,8 +177,7 @@ func merged(a, b map[string]string) map[string]string {
 	return out
 }
 
-// Batch returns the description of a batch in updates. Nothing is known of one that was removed or
-// cannot be read.
+// Batch returns the description of a batch in updates. Nothing is known of one that was removed or cannot be read.
 func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 	if b, ok := d.batches.Get(id); ok && time.Since(b.read) < batchAge {
 		return b, nil

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
-// chunk returns a chunk of size recipients of which some have ended, in a version.
+// chunk returns a version of a chunk of size recipients, with those that have ended.
 func chunk(id models.ID, size, version int, ended models.Set) Chunk {
 	entries := []models.Entry{{Number: 1, Kind: models.Ending, Reason: models.Expired, Recipients: ended}}
 	for n := 2; n <= version; n++ {
@@ -72,9 +72,9 @@ func TestManyChunks(t *testing.T) {
 	require.Equal(t, len(entries), head.Number, "nothing is new")
 }
 
-// TestBatchesEnd: the end of a batch of several chunks is published when the last of them has ended, whichever writer
-// publishes which chunk, and even if its published state is not stored; and again when it was opened and has ended
-// once more.
+// TestBatchesEnd: the end of a batch of several chunks is published when the last of them has ended, with any writers
+// of the chunks, and even if its published state is not stored. It is published again when the batch was opened and has
+// ended once more.
 func TestBatchesEnd(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -36,7 +36,7 @@ func TestOvertakenNoticeIsPublished(t *testing.T) {
 }
 
 // TestAnnounceTogether: if many notice the same at the same time, one of them publishes it. Notices have numbers
-// without a hole, in the order of the feed, and can be read in pages of any size. What was published outlives closed
+// without a hole, in the order of the feed, and can be read in pages of any size. Published notices outlive closed
 // ranges and removed entries.
 func TestAnnounceTogether(t *testing.T) {
 	t.Parallel()
@@ -135,6 +135,7 @@ func TestDisabledIsPublished(t *testing.T) {
 	published := read(Installation)
 	require.Len(t, published, 2)
 	require.Equal(t, e, *published[1].Notice.Endpoint)
-	require.Equal(t, "Endpoint e of user u is disabled: it answered 410: the address is gone. Nothing is posted to it until it is enabled.",
+	require.Equal(t, "Endpoint e of user u is disabled: it answered 410: the address is gone. Nothing is posted to it "+
+		"until it is enabled.",
 		published[1].Notice.Text())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// ErrExpired says that updates after a position were removed, because they are too old, or that
-// the position is of a feed that was replaced, as by an older one from a backup.
+// ErrExpired says that updates after a position were removed because of their age. Or the position is of a feed that
+// was replaced, for example by an older one from a backup.
 var ErrExpired = errors.New("updates after this position were removed")
 
 // Position is a place in a feed. The zero value is before the first entry.

@@ -32,7 +32,9 @@ func (s *Suppression) Text() string {
 
 // PublishSuppressions appends additions to a suppression list to the feed of its user, or of everyone's to that of the
 // installation. After an error some may be published.
-func PublishSuppressions(ctx context.Context, store models.FeedStore, list string, added []models.FeedSuppression) error {
+func PublishSuppressions(
+	ctx context.Context, store models.FeedStore, list string, added []models.FeedSuppression,
+) error {
 	owner := list
 	if list == models.EveryonesList {
 		owner = Installation

@@ -1,4 +1,4 @@
-// Package nearest finds the name that somebody probably meant, for errors about names that do not exist.
+// Package nearest finds the most similar name, for errors about names that do not exist.
 package nearest
 
 import "strings"
@@ -23,8 +23,8 @@ func Of(name string, candidates []string) string {
 	return best
 }
 
-// Hint asks whether somebody meant another name. It is looked for only when it is printed: a request may have many
-// wrong names, and an answer lists few.
+// Hint asks whether another name was meant. It searches only when it is printed, because a request may have many wrong
+// names, and an answer lists few.
 type Hint struct {
 	name       string
 	candidates []string

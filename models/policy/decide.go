@@ -1,5 +1,4 @@
-// Package policy decides the next step of each recipient of a chunk. It is pure: it has
-// no clock, no I/O and no state.
+// Package policy decides the next step of each recipient of a chunk. It is pure: it has no clock, no I/O and no state.
 package policy
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// Policy decides the next step of every recipient. The same facts give the same steps at
-// the same time in every worker.
+// Policy decides the next step of every recipient. The same facts give the same steps at the same time in every worker.
 type Policy struct {
 	cfg       Config
 	names     []string // of all providers, in order of configuration
@@ -35,8 +33,7 @@ func New(cfg Config, providers []models.Provider) *Policy {
 // MaxRetries returns how often a recipient is retried at most.
 func (p *Policy) MaxRetries() int { return p.cfg.MaxRetries }
 
-// EvidenceWindow returns how long an unknown outcome at a provider waits for evidence
-// after its call must have ended.
+// EvidenceWindow returns how long an unknown outcome at a provider waits for evidence after its call must have ended.
 func (p *Policy) EvidenceWindow(provider string) time.Duration {
 	if a := p.providers[provider]; a != nil && a.EvidenceWindow > 0 {
 		return a.EvidenceWindow
@@ -44,8 +41,7 @@ func (p *Policy) EvidenceWindow(provider string) time.Duration {
 	return p.cfg.EvidenceWindow
 }
 
-// maxSplits is how many calls of one recipient may search for a bad recipient. Halving
-// 1,000 recipients takes 10.
+// maxSplits is how many calls of one recipient may search for a bad recipient. Halving 1,000 recipients takes 10.
 const maxSplits = 14
 
 // Plan returns the next steps of all queued recipients of a chunk.
@@ -86,8 +82,8 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 	return steps
 }
 
-// next is the decision table. It returns the next step of a recipient from its status and
-// tries, the batch's rule and the time that is left.
+// next is the decision table. It returns the next step of a recipient from its status and tries, the batch's rule and
+// the time that is left.
 func (p *Policy) next(
 	v *models.View,
 	b *models.Batch,
@@ -148,8 +144,8 @@ func (p *Policy) next(
 // cancelledMeanwhile is the detail of logs that end because their batch was cancelled.
 const cancelledMeanwhile = "the batch was cancelled meanwhile"
 
-// cancelled returns the ending of a cancelled recipient. If a provider may have the mail,
-// or gave it up, the ending says so.
+// cancelled returns the ending of a cancelled recipient. If a provider may have the mail, or gave it up, the ending
+// says so.
 func cancelled(s *models.Status, tries []models.Try, cmd *models.Command) Step {
 	doubt := doubtOf(tries)
 	switch {
@@ -161,8 +157,8 @@ func cancelled(s *models.Status, tries []models.Try, cmd *models.Command) Step {
 	return Step{Do: End, Cancel: cmd}
 }
 
-// ending returns st as an ending. If there is doubt whether the mail was sent, the doubt
-// becomes the reason, and the reason of st a detail.
+// ending returns st as an ending. If there is doubt whether the mail was sent, the doubt becomes the reason, and the
+// reason of st a detail.
 func ending(doubt models.Reason, st Step) Step {
 	st.Do = End
 	if doubt != "" {
@@ -207,7 +203,7 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 			return awaiting(models.WaitEvidence, last.Provider, "the outcome at "+last.Provider+" is not known yet", until)
 		}
 	}
-	if s.Accepted != nil { // no further attempt is made, whatever the outcome of the newest
+	if s.Accepted != nil { // no further attempt is made, with any outcome of the newest
 		return p.accepted(s.Accepted, now)
 	}
 	switch {
@@ -232,9 +228,8 @@ func (p *Policy) accepted(t *models.Try, now time.Time) Step {
 	return awaiting(models.WaitFinalEvent, t.Provider, "accepted by "+t.Provider+"; no final event yet", until)
 }
 
-// retry returns a call through another provider, or through the same one later, or an
-// ending if none may be tried. Mail that may arrive twice is sent through the same provider
-// only if the batch can use no other.
+// retry returns a call through another provider, or through the same one later, or an ending if none may be tried. Mail
+// that may arrive twice is sent through the same provider only if the batch can use no other.
 func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) Step {
 	last := &s.Last
 	st := Step{
@@ -263,12 +258,11 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 	return st
 }
 
-// allUnavailable reports whether every provider that a mail may use has refused it for a
-// temporary reason. If so, MaxRetries does not apply: the mail is retried until its
-// deadline.
+// allUnavailable reports whether every provider that a mail may use has refused it for a temporary reason. If so,
+// MaxRetries does not apply: the mail is retried until its deadline.
 //
-// It returns false if retries are off, or if no provider has verified the sender, because
-// an operator must learn of that.
+// It returns false if retries are off, or if no provider has verified the sender, because an operator must learn of
+// that.
 func (p *Policy) allUnavailable(b *models.Batch, s *models.Status, tries []models.Try, options []Option) bool {
 	if p.cfg.MaxRetries == 0 || s.Released || b.ExpiresAt.IsZero() || len(options) < len(p.allowed(b)) {
 		return false
@@ -278,9 +272,8 @@ func (p *Policy) allUnavailable(b *models.Batch, s *models.Status, tries []model
 	return !slices.ContainsFunc(options, untried) && slices.ContainsFunc(options, verified)
 }
 
-// split returns the next call of the search for a bad recipient, after a provider refused a
-// whole call. The recipients are sent again through the same provider, in halves. These calls
-// do not count as retries.
+// split returns the next call of the search for a bad recipient, after a provider refused a whole call. The recipients
+// are sent again through the same provider, in halves. These calls do not count as retries.
 func (p *Policy) split(s *models.Status) Step {
 	if s.Splits >= maxSplits {
 		return Step{Do: End, Reason: models.InvalidRequest, Detail: describe(&s.Last)}
@@ -331,8 +324,8 @@ func (p *Policy) named(b *models.Batch) []string {
 	return p.names
 }
 
-// refuses says why a provider cannot carry the message of a batch, or "". Nothing is known of
-// a provider that is not configured here.
+// refuses says why a provider cannot carry the message of a batch, or "". Nothing is known of a provider that is not
+// configured here.
 func (p *Policy) refuses(name string, b *models.Batch) string {
 	if a := p.providers[name]; a != nil {
 		return a.Refuses(b)
@@ -349,8 +342,7 @@ func (p *Policy) refusals(b *models.Batch) string {
 	return strings.Join(out, "; ")
 }
 
-// allowed returns the providers that a batch may use and that can carry its message, as
-// options of a first attempt.
+// allowed returns the providers that a batch may use and that can carry its message, as options of a first attempt.
 func (p *Policy) allowed(b *models.Batch) []Option {
 	names := p.named(b)
 	out := make([]Option, 0, len(names))
@@ -395,8 +387,7 @@ func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Opt
 	return append(untried, later...)
 }
 
-// again returns when the mail of a try may be tried through the same provider again, as a retry
-// with a number.
+// again returns when the mail of a try may be tried through the same provider again, as a retry with a number.
 func (p *Policy) again(b *models.Batch, t *models.Try, retry int) time.Time {
 	left := b.ExpiresAt.Sub(t.At)
 	if left <= 0 { // it was released after its expiry
@@ -427,8 +418,8 @@ func temporary(t *models.Try) bool {
 	return false
 }
 
-// reroutable reports whether another provider may deliver the mail of a failed try. Nothing
-// is sent again because of a guess.
+// reroutable reports whether another provider may deliver the mail of a failed try. Nothing is sent again because of a
+// guess.
 func reroutable(t *models.Try) bool {
 	if t.Guess {
 		return false

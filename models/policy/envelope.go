@@ -7,9 +7,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// envelope is what Plan must know of a batch that is one mail to all of its recipients. While no
-// provider is known to have taken the mail, all that are queued have the same step, and are handed
-// over together. Afterwards each recipient goes its own way.
+// envelope is what Plan must know of a batch that is one mail to all of its recipients. While no provider is known to
+// have taken the mail, all that are queued have the same step, and are handed over together. Afterwards each recipient
+// goes its own way.
 type envelope struct {
 	is, unsent bool
 	shared     []*models.Block // that match any of the queued recipients; of unsent mail
@@ -38,7 +38,7 @@ func (p *Policy) envelope(v *models.View, b *models.Batch, cmds *Commands) (e en
 	return e
 }
 
-// fails reports whether blocks end a recipient, whatever the provider.
+// fails reports whether blocks end a recipient at every provider.
 func fails(blocks []*models.Block) bool {
 	return slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Fail && bl.Provider == "" })
 }
@@ -51,8 +51,8 @@ func (e *envelope) blocks(own []*models.Block) []*models.Block {
 	return own
 }
 
-// together completes the calls among the steps of an envelope. A mail without the recipient in To
-// is not sent, but to an address that was released while a provider may have the mail.
+// together completes the calls among the steps of an envelope. A mail without the recipient in To is not sent, but to
+// an address that was released while a provider may have the mail.
 func (e *envelope) together(v *models.View, steps []Step) {
 	if !e.is {
 		return
@@ -77,9 +77,8 @@ func (e *envelope) together(v *models.View, steps []Step) {
 	}
 }
 
-// awaitOthers makes recipient r of an envelope wait for a final event instead of another call, if
-// events about other recipients show that a provider has the mail. A call that may double was asked
-// for manually or by the batch.
+// awaitOthers makes recipient r of an envelope wait for a final event instead of another call, if events about other
+// recipients show that a provider has the mail. A call that may double was asked for manually or by the batch.
 func (p *Policy) awaitOthers(v *models.View, b *models.Batch, r int, st *Step, now time.Time) {
 	unknown := st.Do == End && st.Reason == models.OutcomeUnknown
 	if b.Envelope == nil || !unknown && (st.Do != Call || st.MayDouble && st.Released) {

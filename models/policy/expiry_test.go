@@ -10,9 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// TestUntriedProviderIsTriedAtOnce: whatever time is left until the expiry, and whatever time the provider has named
-// that refused the mail, the one that was not tried is first and waits for nothing. Mail whose outcome is unknown is
-// sent to no other because time is short.
+// TestUntriedProviderIsTriedAtOnce: the provider that was not tried is first and waits for nothing. The time until the
+// expiry, and the time that the refusing provider named, change nothing about that. Mail with an unknown outcome goes
+// to no other provider because time is short.
 func TestUntriedProviderIsTriedAtOnce(t *testing.T) {
 	t.Parallel()
 	p := New(Config{

@@ -97,8 +97,8 @@ func TestRecoveryEndsDelay(t *testing.T) {
 	}
 }
 
-// TestCommandEndsDelay: mail is due when an operator has its provider probed or online again, or when somebody has its
-// batch tried, after its attempt.
+// TestCommandEndsDelay: a command after the attempt makes mail due: to probe its provider or bring it online, or to try
+// its batch.
 func TestCommandEndsDelay(t *testing.T) {
 	t.Parallel()
 	down := waiting{class: models.Unavailable, retries: 3, batch: models.NewBatchID(noon)}

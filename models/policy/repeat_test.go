@@ -16,7 +16,8 @@ func TestRepeat(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 	ends := at.Add(time.Minute)
-	first := models.Entry{Number: 1, Kind: models.Attempt, Provider: "a", Recipients: models.SetTo(2), At: at, CallEnds: ends}
+	first := models.Entry{Number: 1, Kind: models.Attempt, Provider: "a", Recipients: models.SetTo(2), At: at,
+		CallEnds: ends}
 	again := models.Entry{Number: 2, Kind: models.Repeat, Repeats: 1, Provider: "a", Recipients: models.SetTo(2),
 		CallEnds: ends.Add(time.Minute)}
 	rules := control.NewFollower(nil).Rules()
@@ -39,21 +40,22 @@ func TestRepeat(t *testing.T) {
 		keys  time.Duration
 		until time.Time // of the wait; zero: the call is repeated
 	}{
-		"the call may run":            {usual(at, first), 24 * time.Hour, ends.Add(2 * time.Second)},
-		"soon after it":               {usual(ends.Add(time.Second), first), 24 * time.Hour, ends.Add(2 * time.Second)},
-		"then":                        {usual(ends.Add(2*time.Second), first), 24 * time.Hour, time.Time{}},
-		"the repeat may run":          {usual(ends.Add(time.Minute), first, again), 24 * time.Hour, ends.Add(70 * time.Second)},
-		"then again":                  {usual(ends.Add(70*time.Second), first, again), 24 * time.Hour, time.Time{}},
-		"no keys":                     {usual(ends.Add(2*time.Second), first), 0, ends.Add(time.Hour)},
-		"the key expired":             {usual(at.Add(13*time.Minute), first), 15 * time.Minute, ends.Add(time.Hour)},
-		"the key holds":               {usual(at.Add(13*time.Minute-1), first), 15 * time.Minute, time.Time{}},
-		"the window ends":             {usual(ends.Add(time.Hour), first, again), 24 * time.Hour, ends.Add(61 * time.Minute)},
-		"stopped":                     {with(func(s *situation) { s.cmds.Rule.Waits = &models.Wait{} }), 24 * time.Hour, ends.Add(time.Hour)},
-		"cancelled":                   {with(func(s *situation) { s.cmds.Rule.Cancel = &models.Command{} }), 24 * time.Hour, ends.Add(time.Hour)},
-		"expired":                     {with(func(s *situation) { s.batch.ExpiresAt = s.now }), 24 * time.Hour, ends.Add(time.Hour)},
-		"its content is gone":         {with(func(s *situation) { s.batch.Redacted = true }), 24 * time.Hour, ends.Add(time.Hour)},
-		"its time was moved":          {with(func(s *situation) { s.batch.DeliverAt = s.now.Add(1) }), 24 * time.Hour, ends.Add(time.Hour)},
-		"a recipient of it was ended": {usual(ends.Add(time.Hour/2), first, models.Entry{Number: 2, Kind: models.Ending, Recipients: models.SetOf(2)}), 24 * time.Hour, ends.Add(time.Hour)},
+		"the call may run":    {usual(at, first), 24 * time.Hour, ends.Add(2 * time.Second)},
+		"soon after it":       {usual(ends.Add(time.Second), first), 24 * time.Hour, ends.Add(2 * time.Second)},
+		"then":                {usual(ends.Add(2*time.Second), first), 24 * time.Hour, time.Time{}},
+		"the repeat may run":  {usual(ends.Add(time.Minute), first, again), 24 * time.Hour, ends.Add(70 * time.Second)},
+		"then again":          {usual(ends.Add(70*time.Second), first, again), 24 * time.Hour, time.Time{}},
+		"no keys":             {usual(ends.Add(2*time.Second), first), 0, ends.Add(time.Hour)},
+		"the key expired":     {usual(at.Add(13*time.Minute), first), 15 * time.Minute, ends.Add(time.Hour)},
+		"the key holds":       {usual(at.Add(13*time.Minute-1), first), 15 * time.Minute, time.Time{}},
+		"the window ends":     {usual(ends.Add(time.Hour), first, again), 24 * time.Hour, ends.Add(61 * time.Minute)},
+		"stopped":             {with(func(s *situation) { s.cmds.Rule.Waits = &models.Wait{} }), 24 * time.Hour, ends.Add(time.Hour)},
+		"cancelled":           {with(func(s *situation) { s.cmds.Rule.Cancel = &models.Command{} }), 24 * time.Hour, ends.Add(time.Hour)},
+		"expired":             {with(func(s *situation) { s.batch.ExpiresAt = s.now }), 24 * time.Hour, ends.Add(time.Hour)},
+		"its content is gone": {with(func(s *situation) { s.batch.Redacted = true }), 24 * time.Hour, ends.Add(time.Hour)},
+		"its time was moved":  {with(func(s *situation) { s.batch.DeliverAt = s.now.Add(1) }), 24 * time.Hour, ends.Add(time.Hour)},
+		"a recipient of it was ended": {usual(ends.Add(time.Hour/2), first,
+			models.Entry{Number: 2, Kind: models.Ending, Recipients: models.SetOf(2)}), 24 * time.Hour, ends.Add(time.Hour)},
 		"a rule blocks another recipient": {with(func(s *situation) {
 			s.cmds.Blocks = []models.Block{{Domain: "blocked.test"}}
 			s.cmds.Recipients = []models.Recipient{{Email: "a@x.test"}, {Email: "b@blocked.test"}}

@@ -74,8 +74,8 @@ func (s *Step) Unsent() bool {
 	return s.Do == Wait && s.Waits != nil && (s.Waits.Code == models.WaitSchedule || s.Waits.ByCommand())
 }
 
-// ByProvider reports whether only the consumer of a provider makes the call: a retry, a repeat, or one of the search for
-// a bad recipient.
+// ByProvider reports whether only the consumer of a provider makes the call: a retry, a repeat, or one of the search
+// for a bad recipient.
 func (s *Step) ByProvider() bool { return s.Retry > 0 || s.Split > 0 || s.Repeats > 0 }
 
 // InDoubt reports whether a step ends mail that some provider may have, or sends it again, or repeats a call.
@@ -90,8 +90,8 @@ func (s Step) InDoubt() bool {
 	return false
 }
 
-// Calls reports whether a step hands mail to a provider. If only is not empty, the step
-// must include one of its recipients.
+// Calls reports whether a step hands mail to a provider. If only is not empty, the step must include one of its
+// recipients.
 func (s *Step) Calls(only models.Set) bool {
 	return s.Do == Call && (only.Empty() || !s.Recipients.And(only).Empty())
 }

@@ -21,8 +21,8 @@ type List struct {
 	Want []models.Listed
 }
 
-// testLists checks that pages are read, that what cannot be read is left out and counted, and that
-// answers of all kinds are classified.
+// testLists checks that pages are read, that what cannot be read is left out and counted, and that answers of all kinds
+// are classified.
 func testLists(t *testing.T, s Suite) {
 	lists, ok := adapter(t, s, "http://127.0.0.1:1").(models.ProviderLists)
 	if !ok {
@@ -81,8 +81,8 @@ func testListAnswers(t *testing.T, s Suite, list string) {
 	}
 }
 
-// testUnlist checks that exactly one address is removed, whatever characters it has, and that it is
-// no error if the list does not have it.
+// testUnlist checks that exactly one address is removed, with any characters, and that an address that is not listed is
+// no error.
 func testUnlist(t *testing.T, s Suite, list string) {
 	var mu sync.Mutex
 	var asked []string

@@ -53,8 +53,8 @@ type Suite struct {
 	// FilesSingly says that a call with attachments has one recipient.
 	FilesSingly bool
 
-	// ManyBytes is the size of a value that the provider takes of each recipient, and with which the largest number of
-	// recipients and ManyContent bytes of HTML are more than it takes.
+	// ManyBytes is the size of a value that the provider takes of each recipient. The largest number of recipients with
+	// such values and ManyContent bytes of HTML are more than it takes.
 	ManyBytes, ManyContent int
 
 	// Answers lists answers of the provider and their meaning.

@@ -18,7 +18,7 @@ func together() *models.Call {
 	return c
 }
 
-// sameTogether compares a copy of a mail to several. It need not name a recipient in Bcc, whom it does not show.
+// sameTogether compares a copy of a mail to several. It need not name a recipient in Bcc.
 func sameTogether(t *testing.T, got, want Copy) {
 	t.Helper()
 	if want.Role == string(models.BCC) {
@@ -73,7 +73,7 @@ func testTogether(t *testing.T, s Suite) {
 		sameTogether(t, m, want)
 	}
 
-	// What is wrong with the content is wrong for all, and no address is tried alone.
+	// A mistake in the content is one for all, and no address is tried alone.
 	c = together()
 	delete(c.Recipients[0].Vars, "order")
 	before := rec.calls

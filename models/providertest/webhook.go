@@ -162,7 +162,7 @@ func testParse(t *testing.T, s Suite) {
 }
 
 // testTagged parses posts that name a chunk and an address. They have the ID of the post that names the log. A post
-// without an address names nobody.
+// without an address names no recipient.
 func testTagged(t *testing.T, s Suite) {
 	if s.Tagged == nil {
 		return

@@ -2,7 +2,8 @@ package settings
 
 // Server are the settings of a provider that is a mail server.
 type Server struct {
-	// name or address of the mail server; required for SMTP and LMTP, others have none. LMTP also takes the path of a socket
+	// name or address of the mail server; required for SMTP and LMTP, others have none. LMTP also takes the path of a
+	// socket
 	Host string `koanf:"host"`
 	// port of the mail server; 0: 465 with `tls`, 587 with `starttls`, 25 with `none`
 	Port int `koanf:"port" range:"0..65535"`

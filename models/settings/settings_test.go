@@ -45,7 +45,8 @@ func TestWrongDefault(t *testing.T) {
 	type tooHigh struct {
 		Share float64 `range:"0..1" default:"2"`
 	}
-	require.PanicsWithValue(t, "settings: the default of Share: must be from 0 to 1", func() { settings.Default[tooHigh]() })
+	require.PanicsWithValue(t, "settings: the default of Share: must be from 0 to 1",
+		func() { settings.Default[tooHigh]() })
 	type noNumber struct {
 		Weight int `default:"x"`
 	}

@@ -1,5 +1,5 @@
-// Package softbounce stores which mails to an address could not be delivered for a reason that may pass, and
-// which addresses have enough of them to be decided about.
+// Package softbounce stores which mails to an address could not be delivered for a reason that may pass, and which
+// addresses have enough of them to be decided about.
 package softbounce
 
 import (
@@ -32,9 +32,8 @@ func (b *Bounce) compare(o *Bounce) int {
 	)
 }
 
-// newest returns the newest report of each of the n newest mails, oldest first. What it returns of some reports
-// and of what it has returned of others is what it returns of all of them: so the order of reports does not
-// matter, and neither do repeats.
+// newest returns the newest report of each of the n newest mails, oldest first. The newest of some reports and of the
+// newest of others are the newest of all. So the order of reports does not matter, and neither do repeats.
 func newest(reports []Bounce, n int) []Bounce {
 	slices.SortFunc(reports, func(a, b Bounce) int { return b.compare(&a) })
 	var out []Bounce
@@ -121,9 +120,9 @@ func Records(
 // attempts is how often a change is tried for which others race.
 const attempts = 20
 
-// Note adds bounces to the records of a user, which have up to n mails. Records with n of them become due. Note
-// may be repeated, and noting in another order gives the same records. Errors: those of the store;
-// models.ErrConflict means that others change the records all the time.
+// Note adds bounces to the records of a user, which have up to n mails. Records with n of them become due. Note may be
+// repeated, and noting in another order gives the same records. Errors: those of the store; models.ErrConflict means
+// that others change the records all the time.
 func Note(
 	ctx context.Context, s models.DocumentStore, user string, n int, bounces map[models.AddressHash][]Bounce,
 ) error {
@@ -194,8 +193,8 @@ func put(
 	return lost, nil
 }
 
-// Keep stores a record of which some bounces were removed, or removes it if there are none left, unless it was
-// changed since it was read.
+// Keep stores a record after bounces were removed from it, or removes it if none are left. It does nothing if the
+// record was changed since it was read.
 func Keep(ctx context.Context, s models.DocumentStore, user string, r Record) error {
 	if len(r.Bounces) == 0 {
 		d := models.Document{Key: hex.EncodeToString(r.Hash[:]), Version: r.version}

@@ -24,7 +24,7 @@ func mails(n int) (out []Bounce) {
 	return out
 }
 
-// TestOrderOfReports: a record is the same in whatever order and parts reports come, and however often.
+// TestOrderOfReports: a record is the same if reports come in another order, in other parts, or repeatedly.
 func TestOrderOfReports(t *testing.T) {
 	t.Parallel()
 	reports := mails(6)
@@ -85,7 +85,8 @@ func TestDue(t *testing.T) {
 func TestRecordsGo(t *testing.T) {
 	t.Parallel()
 	s, ctx := memory.Open(t), t.Context()
-	old, fresh, gone := models.HashAddress("old@x.test"), models.HashAddress("new@x.test"), models.HashAddress("gone@x.test")
+	old, fresh, gone := models.HashAddress("old@x.test"), models.HashAddress("new@x.test"),
+		models.HashAddress("gone@x.test")
 	all := mails(3)
 	for _, user := range []string{"ann", "bob"} {
 		require.NoError(t, Note(ctx, s, user, 5, map[models.AddressHash][]Bounce{old: all[:2], fresh: all[1:], gone: all}))

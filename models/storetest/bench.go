@@ -15,8 +15,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// Benchmark measures the calls that a mail needs. open returns a store on new, empty data
-// and closes it in b.Cleanup. It is called for each benchmark.
+// Benchmark measures the calls that a mail needs. open returns a store on new, empty data and closes it in b.Cleanup.
+// It is called for each benchmark.
 func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 	for _, c := range []struct {
 		name string
@@ -93,8 +93,8 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 	}
 }
 
-// publish publishes the ends of 50,000 mails of one user, as in a second of much work: in chunks of a
-// size, of which some recipients end in each round.
+// publish publishes the ends of 50,000 mails of one user, as in a second of much work. The chunks have a size, and some
+// of their recipients end in each round.
 func publish(b *testing.B, s models.Store, size, rounds int) {
 	b.Helper()
 	const changes = 50_000

@@ -15,20 +15,17 @@ import (
 
 // Processes opens one data set for processes whose clocks differ.
 type Processes struct {
-	// WithClock returns the store of a process whose clock is off by a duration.
-	// If only one process can use the data, it sets the clock of its only store
-	// and returns that store.
+	// WithClock returns the store of a process whose clock is off by a duration. If only one process can use the data, it
+	// sets the clock of its only store and returns that store.
 	WithClock func(off time.Duration) models.Store
-	// Other returns the store of another process, or the only store, with the right
-	// clock.
+	// Other returns the store of another process, or the only store, with the right clock.
 	Other func() models.Store
-	// Sweep removes rows whose TTL has passed at a time, if the store does not do
-	// so by itself.
+	// Sweep removes rows whose TTL has passed at a time, if the store does not do so by itself.
 	Sweep func(ctx context.Context, now time.Time) error
 }
 
-// RunProcesses checks what processes may expect of each other, and that their clocks
-// do not matter. open makes a fresh, empty data set and removes it in t.Cleanup.
+// RunProcesses checks what processes may expect of each other, and that their clocks do not matter. open makes a fresh,
+// empty data set and removes it in t.Cleanup.
 func RunProcesses(t *testing.T, open func(t *testing.T) Processes) {
 	t.Helper()
 	t.Run("Processes", func(t *testing.T) {
@@ -119,8 +116,7 @@ func testSeenAtOnce(t *testing.T, p Processes) {
 	}
 }
 
-// testOneDecision lets processes race for the same decisions. Both see the same
-// winners.
+// testOneDecision lets processes race for the same decisions. Both see the same winners.
 func testOneDecision(t *testing.T, p Processes) {
 	ctx := t.Context()
 	stores := []models.Store{p.WithClock(0), p.Other()}
@@ -192,8 +188,8 @@ var wrong = [][2]time.Duration{{0, 0}, {time.Hour, 0}, {0, time.Hour}, {0, -time
 // long is a TTL that is longer than any difference in wrong.
 const long = 100 * time.Hour
 
-// testTransientsByClocks checks that a later value replaces an earlier one, and that a
-// removal removes it but nothing that comes later, whatever the clocks say.
+// testTransientsByClocks checks that a later value replaces an earlier one, and that a removal removes only earlier
+// values, even if clocks differ.
 func testTransientsByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
@@ -253,12 +249,11 @@ func testTransientThatEnded(t *testing.T, p Processes) {
 	}
 }
 
-// closeWrites is how far apart two writes of different processes must be at least for their order to be certain: a
-// process knows the time of the servers as well as their answer has it.
+// closeWrites is the least time between two writes of different processes with a certain order. A process knows the
+// time of the servers only as precisely as their answer has it.
 const closeWrites = 100 * time.Millisecond
 
-// testFactsByClocks checks that the first of two facts under a key stays, whatever the clocks
-// say.
+// testFactsByClocks checks that the first of two facts under a key stays, even if clocks differ.
 func testFactsByClocks(t *testing.T, p Processes) {
 	for _, offs := range wrong {
 		for _, text := range []string{"", "a larger value"} {
@@ -343,8 +338,7 @@ func testLeaseByClocks(t *testing.T, p Processes) {
 	require.False(t, held, "taken from its holder")
 }
 
-// testReplayGuardLasts checks that a mark lasts for two days after it was recorded, however
-// old its post was.
+// testReplayGuardLasts checks that a mark lasts for two days after it was recorded, however old its post was.
 func testReplayGuardLasts(t *testing.T, p Processes) {
 	ctx := t.Context()
 	of := func(digest string, at time.Time) models.ReplayMark {
@@ -366,8 +360,7 @@ func testReplayGuardLasts(t *testing.T, p Processes) {
 	}
 }
 
-// testMarkInTheFuture sets a mark by a clock that is ahead. No entry may be lost, and later
-// marks must move.
+// testMarkInTheFuture sets a mark by a clock that is ahead. No entry may be lost, and later marks must move.
 func testMarkInTheFuture(t *testing.T, p Processes) {
 	ctx := t.Context()
 	const off = 10 * time.Second // between this clock and the servers'

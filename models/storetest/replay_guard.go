@@ -65,8 +65,7 @@ func testReplayGuard(t *testing.T, s models.Store) {
 	require.Empty(t, none)
 }
 
-// testReplayGuardMany records many marks in one call. Each gets the answer that it
-// would get alone.
+// testReplayGuardMany records many marks in one call. Each gets the answer that it would get alone.
 func testReplayGuardMany(t *testing.T, s models.Store) {
 	prefix := models.NewUserID()
 	var marks []models.ReplayMark
@@ -121,8 +120,7 @@ func testReplayGuardConcurrent(t *testing.T, s models.Store) {
 	}
 }
 
-// testReplayGuardFarApart records a post that is nearly as old as posts get. A new
-// post under its key must find it.
+// testReplayGuardFarApart records a post that is nearly as old as posts get. A new post under its key must find it.
 func testReplayGuardFarApart(t *testing.T, s models.Store) {
 	key := models.NewUserID()
 	old := models.ReplayMark{
@@ -144,8 +142,7 @@ func testReplayGuardFarApart(t *testing.T, s models.Store) {
 	}
 }
 
-// secondsLong calls f repeatedly for a little more than two seconds, because a
-// store may count TTLs in whole seconds.
+// secondsLong calls f repeatedly for a little more than two seconds, because a store may count TTLs in whole seconds.
 func secondsLong(f func()) {
 	for start := time.Now(); time.Since(start) < 2200*time.Millisecond; {
 		f()
@@ -153,8 +150,8 @@ func secondsLong(f func()) {
 	}
 }
 
-// testReplayGuardSameMillisecond records entries of one millisecond. The one with
-// the lowest ID is the oldest, in whatever order they are recorded.
+// testReplayGuardSameMillisecond records entries of one millisecond, in different orders. The one with the lowest ID is
+// the oldest.
 func testReplayGuardSameMillisecond(t *testing.T, s models.Store) {
 	at := now()
 	in := make([]models.ID, 6)

@@ -73,17 +73,18 @@ func (l *Lists) note(ctx context.Context, list string, es []models.Suppression) 
 
 func (l *Lists) putNote(ctx context.Context, n *note) error {
 	key := fmt.Sprintf("%02x", rand.IntN(unpublishedParts)) //nolint:gosec // spread, no secret
-	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key, func(d *unpublished, _ int) error {
-		size := 0
-		for i := range d.Notes {
-			size += d.Notes[i].Addresses
-		}
-		if size >= maxUnpublished {
-			return errFull
-		}
-		d.Notes = append(d.Notes, *n)
-		return nil
-	})
+	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key,
+		func(d *unpublished, _ int) error {
+			size := 0
+			for i := range d.Notes {
+				size += d.Notes[i].Addresses
+			}
+			if size >= maxUnpublished {
+				return errFull
+			}
+			d.Notes = append(d.Notes, *n)
+			return nil
+		})
 	return err
 }
 
@@ -200,16 +201,17 @@ func (l *Lists) removeNotes(ctx context.Context, key string, notes []*note) erro
 	for _, n := range notes {
 		left[n.Token] = n
 	}
-	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key, func(d *unpublished, _ int) error {
-		d.Notes = slices.DeleteFunc(d.Notes, func(n note) bool {
-			return left[n.Token] != nil && len(left[n.Token].left) == 0
-		})
-		for i := range d.Notes {
-			if n := left[d.Notes[i].Token]; n != nil && len(n.left) < d.Notes[i].Addresses {
-				d.Notes[i].Addresses, d.Notes[i].Added = len(n.left), codec.EncodeFeedSuppressions(n.left)
+	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key,
+		func(d *unpublished, _ int) error {
+			d.Notes = slices.DeleteFunc(d.Notes, func(n note) bool {
+				return left[n.Token] != nil && len(left[n.Token].left) == 0
+			})
+			for i := range d.Notes {
+				if n := left[d.Notes[i].Token]; n != nil && len(n.left) < d.Notes[i].Addresses {
+					d.Notes[i].Addresses, d.Notes[i].Added = len(n.left), codec.EncodeFeedSuppressions(n.left)
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return err
 }

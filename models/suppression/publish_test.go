@@ -73,8 +73,8 @@ func untoldOf(t *testing.T, l *Lists) bool {
 }
 
 // TestAdditionsArePublished: the process that adds and the worker that publishes are killed before each of their
-// writes. What is stored is published, with one ID, and in effect, whether or not the caller repeats; what is not
-// stored is not published.
+// writes. A stored entry is published, with one ID, and in effect, whether or not the caller repeats. An entry that is
+// not stored is not published.
 func TestAdditionsArePublished(t *testing.T) {
 	t.Parallel()
 	s := memory.Open(t)
@@ -117,7 +117,7 @@ func TestAdditionsArePublished(t *testing.T) {
 }
 
 // TestWhatIsAdded: an entry that is stored again, is older, or lasts longer adds nothing. One that was removed or has
-// expired is added again, with another ID. What was removed before it could be published is not published.
+// expired is added again, with another ID. An entry that is removed before it is published is never published.
 func TestWhatIsAdded(t *testing.T) {
 	t.Parallel()
 	s := memory.Open(t)

@@ -8,9 +8,9 @@ const QueuesReport = "queues"
 // QueuesKept is how long a QueueTimes is kept. It stays valid after its worker stops.
 const QueuesKept = 7 * 24 * time.Hour
 
-// QueueTimes maps a queue to a lower bound on when its oldest message was enqueued: the
-// enqueue time of the last message taken, or the last time the queue was empty. Queues
-// are first in, first out; a message that a worker returned to the head may be older.
+// QueueTimes maps a queue to a lower bound on the enqueue time of its oldest message. It is that of the last message
+// taken, or the last time the queue was empty. Queues are first in, first out; a message that a worker returned to the
+// head may be older.
 type QueueTimes map[string]time.Time
 
 // Take merges the later times of o into q.
