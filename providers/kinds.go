@@ -1,5 +1,5 @@
-// Package providers is the table of the kinds of provider. Each has a folder with
-// its adapter and a line in Kinds. Nothing else in the program names one.
+// Package providers is the table of the kinds of provider. Each has a folder with its adapter and a line in Kinds.
+// Nothing else in the program names one.
 package providers
 
 import (
@@ -129,13 +129,13 @@ func Find(name string) (Kind, bool) {
 func Check(s Settings) []error {
 	k, ok := Find(s.Kind)
 	if !ok {
-		return []error{Mistake{Setting: "kind", Text: fmt.Sprintf("%q must be one of %s", s.Kind, strings.Join(Names(), ", "))}}
+		return []error{Mistake{Setting: "kind", Text: fmt.Sprintf("%q must be one of %s", s.Kind,
+			strings.Join(Names(), ", "))}}
 	}
 	return k.Check(s)
 }
 
-// New returns the adapter for a provider. The error names all mistakes in its
-// settings.
+// New returns the adapter for a provider. The error names all mistakes in its settings.
 func New(s Settings) (models.Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, fmt.Errorf("provider %s: %w", s.Name, err)

@@ -117,7 +117,8 @@ func simulatedList(s *stage) string {
 // TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
 func TestListsHavePages(t *testing.T) {
 	eachOf(t, withLists(), func(t *testing.T, s *stage) {
-		n := 310                                                                                        // more than two pages of 100
+		// more than two pages of 100
+		n := 310
 		if slices.Contains(slices.Concat(whole, []string{simulator.SES, simulator.Mailtrap}), s.kind) { // of 1,000
 			n = 2100
 		}

@@ -66,8 +66,8 @@ func TestMailsAreTheSame(t *testing.T) {
 	}
 }
 
-// untaken reports whether Brevo does not take a mail: with inline images, other names of attachments than documented, or
-// header fields of recipients.
+// untaken reports whether Brevo does not take a mail: with inline images, other names of attachments than documented,
+// or header fields of recipients.
 func untaken(m *providertest.Mail) bool {
 	return len(m.Headers) > 0 || slices.ContainsFunc(m.Attachments, func(a models.Attachment) bool {
 		return a.ContentID != "" || a.Filename == ".htaccess"

@@ -89,7 +89,8 @@ func amazon(key string) settings.Amazon {
 
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	_, err := s.adapter.Verify(r.Context(), &models.Webhook{Method: r.Method, Header: r.Header, Body: body, At: time.Now()})
+	_, err := s.adapter.Verify(r.Context(), &models.Webhook{Method: r.Method, Header: r.Header, Body: body,
+		At: time.Now()})
 	got := s.adapter.Parse(body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,8 @@ var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postma
 	simulator.Mailtrap, simulator.Mailjet, simulator.SparkPost, simulator.SES}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient.
-var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.Mailtrap, simulator.Mailjet, simulator.SparkPost}
+var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.Mailtrap, simulator.Mailjet,
+	simulator.SparkPost}
 
 // whole are the kinds that answer a call as a whole. Their suppression lists have pages with cursors.
 var whole = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.SparkPost}

@@ -15,8 +15,8 @@ func TestUnnamedEventHasMessageID(t *testing.T) {
 		c := s.call(models.NewBatchID(begun), 0, "open@sim.test", "hardbounce@sim.test")
 		parts := s.adapter.Send(t.Context(), c)
 		s.settle(t)
-		strip := strings.NewReplacer(`sd_log`, `other`, `sd_attempt`, `another`, `"user-variables"`, `"lost"`, `"tags"`, `"gone"`,
-			`"custom_variables"`, `"lost"`, `"rcpt_meta"`, `"lost"`)
+		strip := strings.NewReplacer(`sd_log`, `other`, `sd_attempt`, `another`, `"user-variables"`, `"lost"`, `"tags"`,
+			`"gone"`, `"custom_variables"`, `"lost"`, `"rcpt_meta"`, `"lost"`)
 		messageID := func(address string) string { // of the answer, which may have one for each mail
 			for i := range c.Recipients {
 				for _, p := range parts {

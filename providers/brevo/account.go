@@ -21,8 +21,8 @@ import (
 // lists are the blocked contacts. Each entry has a reason of its own.
 var lists = []models.ProviderList{{Name: "blockedContacts", Reason: models.HardBounce}}
 
-// blocked are the reasons of entries that suppress an address here, too. What was blocked by hand, or by the API, holds
-// only at Brevo.
+// blocked are the reasons of entries that suppress an address here, too. An entry that the customer or the API added
+// holds only at Brevo.
 var blocked = map[parse.Str]models.SuppressionReason{
 	"hardBounce":           models.HardBounce,
 	"contactFlaggedAsSpam": models.Complaint,

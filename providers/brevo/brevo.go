@@ -31,7 +31,8 @@ import (
 var limits = kind.Limits{Title: "Brevo", Mail: 10_000_000, Request: 20_000_000}
 
 // Spec describes Brevo. It knows a key for 30 minutes by its guide, and for 15 by its changelog. Header fields of a
-// batch are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its recipients.
+// batch are the same for all. Brevo gets no mail with Cc and Bcc: it does not document events for each of its
+// recipients.
 var Spec = kind.Spec[string]{
 	Name:       "brevo",
 	Short:      "br",

@@ -68,7 +68,8 @@ func TestUnfit(t *testing.T) {
 		require.Equal(t, models.RejectedHereClass, refused[0].Class, name)
 		require.Zero(t, refused[0].Fewer, name)
 	}
-	for file, ok := range map[string]bool{"a.pdf": true, "A.PDF": true, "a.exe": false, "a": false, "a.": false, "pdf": false,
+	for file, ok := range map[string]bool{"a.pdf": true, "A.PDF": true, "a.exe": false, "a": false, "a.": false,
+		"pdf":    false,
 		"a. pdf": false, "a.pdf csv": false} {
 		c := providertest.SampleCall(2)
 		c.Content.Attachments, c.Files = []models.Attachment{{Filename: file}}, [][]byte{[]byte("a")}
@@ -110,8 +111,8 @@ func TestTemplateCode(t *testing.T) {
 // TestWebhooks parses every documented event.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 31) }
 
-// TestSecrets: only the secret proves who sent a post, in the form that it has. A doubled post has the same event, in
-// whatever order posts come, and a truncated one has none.
+// TestSecrets: only the secret in its own form proves who sent a post. A doubled post has the same event, in any order
+// of posts. A truncated one has none.
 func TestSecrets(t *testing.T) {
 	p := adapter(t, "")
 	body := []byte(`{"event":"opened","email":"a@b.test","ts_epoch":1795262400000,"message-id":"<m@x.test>",` +
@@ -189,9 +190,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i := offset; i < min(offset+f.most, f.total); i++ {
 		tag := mailTag
 		if i > 0 {
-			tag = "of somebody else"
+			tag = "of another sender"
 		}
-		list = append(list, fmt.Sprintf(`{"event":"delivered","email":"ann@rcpt.test","date":%q,"messageId":"<%d@x.test>","tag":%q}`,
+		list = append(list, fmt.Sprintf(`{"event":"delivered","email":"ann@rcpt.test","date":%q,"messageId":"<%d@x.test>",`+
+			`"tag":%q}`,
 			f.at.Format(time.RFC3339Nano), i, tag))
 	}
 	_, _ = fmt.Fprintf(w, `{"events":[%s]}`, strings.Join(list, ","))
@@ -225,7 +227,8 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, "/v3/smtp/statistics/events?days=2&email=ann%40rcpt.test&limit=2500&offset=0&sort=asc&tags=%5B%22"+
 		"01930000-0000-7000-8abc-def000000000-3%22%5D", f.asked[0])
 
-	hooked := p.Parse([]byte(`{"event":"delivered","email":"ann@rcpt.test","ts_epoch":` + strconv.FormatInt(at.UnixMilli(), 10) +
+	hooked := p.Parse([]byte(`{"event":"delivered","email":"ann@rcpt.test","ts_epoch":` +
+		strconv.FormatInt(at.UnixMilli(), 10) +
 		`,"message-id":"<0@x.test>","X-Mailin-custom":"{\"sd_log\":\"` + mailLog + `\",\"sd_attempt\":\"3\"}"}`))
 	require.Equal(t, hooked.Events[0].Event, got[0].Event, "the webhook has the same ID")
 

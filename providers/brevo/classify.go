@@ -49,8 +49,8 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 	return a.By(rules)
 }
 
-// accepted reads a 2xx: the ids of the mails in order. 201 without ids is the answer to a call that Brevo knows, or one
-// of which a part is lost. If there is another number of ids, it is not known which mails were accepted.
+// accepted reads a 2xx: the ids of the mails in order. 201 without ids is the answer to a call that Brevo knows, or an
+// answer that lost a part. With another number of ids, it is not known which mails were accepted.
 func accepted(a *kind.Answer) (parts []models.Part) {
 	var in struct {
 		ID  parse.Str   `json:"messageId"`

@@ -278,7 +278,8 @@ func answers() []providertest.Answer {
 	add("200 without ids", 200, "{}", models.Unknown, "")
 	a := add("some address", 400, refusal("invalid_parameter", "email is not valid in to"), models.Split, "")
 	a.One = models.RejectedRecipient
-	for _, words := range []string{"Invalid email address in messageVersions[1].to[0]", "to is not valid in messageVersions"} {
+	for _, words := range []string{"Invalid email address in messageVersions[1].to[0]",
+		"to is not valid in messageVersions"} {
 		add(words, 400, refusal("invalid_parameter", words), models.Split, "").One = models.RejectedRecipient
 	}
 	add("accepted, with an id for the call", 201, "", models.Accepted, "").Each = func(n int) string {
@@ -295,8 +296,8 @@ func answers() []providertest.Answer {
 		{400, "invalid_parameter", "email help@go.to is not valid in replyTo", models.RejectedRequest, models.InvalidRequest},
 		{400, "invalid_parameter", "an email needs a name to be sent", models.RejectedRequest, models.InvalidRequest},
 		{400, "missing_parameter", "htmlContent is missing", models.RejectedRequest, models.InvalidRequest},
-		{400, "invalid_parameter", "Sending has been rejected because the sender you used a@b.test is not valid. Validate your " +
-			"sender or authenticate your domain", models.AccountClass, models.SenderNotVerified},
+		{400, "invalid_parameter", "Sending has been rejected because the sender you used a@b.test is not valid. Validate " +
+			"your sender or authenticate your domain", models.AccountClass, models.SenderNotVerified},
 		{400, "invalid_parameter", "Unsupported file format : exe", models.RejectedHereClass, ""},
 		{400, "duplicate_request", "The request was sent before", models.Unknown, ""},
 		{400, "duplicate_parameter", "ID exists", models.Unknown, ""},

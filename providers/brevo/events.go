@@ -95,7 +95,7 @@ func (in *post) report() kind.Report {
 var prefix = regexp.MustCompile(`^(\d{3} )?\w*Error: `)
 
 // bounce sets kind and reason of an event that says that a mail was not delivered, or not yet. A soft bounce never says
-// that the mailbox is invalid, whatever the server said.
+// that the mailbox is invalid, even if the server did.
 func (in *post) bounce(name string, ev *models.Event) {
 	text := prefix.ReplaceAllString(strings.TrimSpace(string(in.Reason)), "")
 	reply := parse.NewReply("", "", text)

@@ -227,8 +227,8 @@ func (p *Adapter) unknownDomain(a *inspect.Account) {
 		"Add the domain at Mailgun (Sending → Domains). If it is in the EU, set base_url to https://api.eu.mailgun.net.")
 }
 
-// inspectSendingKey finds out whether a key that may not read the domain may send: a message without a recipient is
-// refused with 400 if the key may send, and with 401 otherwise.
+// inspectSendingKey finds out whether a key that may not read the domain may send. Mailgun refuses a message without a
+// recipient with 400 if the key may send, and with 401 otherwise.
 func (p *Adapter) inspectSendingKey(ctx context.Context, a *inspect.Account) error {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()

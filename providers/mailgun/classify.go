@@ -21,9 +21,9 @@ import (
 // rules are the meanings of refusals. 404 and redirects mean a wrong domain, region or URL. The text of a 429 says "not
 // allowed to send", too.
 //
-// 420 is not in Mailgun's table of statuses. Its text is "Domain X is not allowed to send:
-// recipient limit exceeded, try again after <date>" (mailgun-java issue 50 of 2025, Ghost
-// issues 15725 and 24494): the account has used up what it may send until then.
+// 420 is not in Mailgun's table of statuses. Its text is "Domain X is not allowed to send: recipient limit exceeded,
+// try again after <date>" (mailgun-java issue 50 of 2025, Ghost issues 15725 and 24494): the account has used up what
+// it may send until then.
 var rules = []kind.Rule{
 	{Status: 400, Words: regexp.MustCompile(`(?i)is not allowed to send`), Class: models.AccountClass},
 	{Status: 400, Words: badAddress, Class: models.Split},
@@ -37,7 +37,7 @@ var rules = []kind.Rule{
 // badAddress matches the refusal of an address, which names only the parameter that it is in.
 var badAddress = regexp.MustCompile(`(?i)(?:^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`)
 
-// tooMany matches the refusal of a call because of the number of its recipients, of which cc and bcc count, too:
+// tooMany matches the refusal of a call because of the number of its recipients, including cc and bcc. The texts are
 // "Domain X is not allowed to send large batches yet" (Mailgun's table of errors), "Too many recipients, max is 1000"
 // (the same) and "Only 10 recipients per request is allowed on probation" (mailgun-php issue 787). If it names a
 // number, that is how many a call may have.

@@ -63,8 +63,8 @@ func verify(_ context.Context, keys [][]byte, w *models.Webhook) (v models.Verif
 	return v, parse.Fresh(string(s.Timestamp), w.At)
 }
 
-// legacy reads a legacy post. Domains from before 2018 may have webhooks of this kind: a form, urlencoded or multipart,
-// in which the event's fields, the signature and the variables of the mail stand side by side.
+// legacy reads a legacy post. Domains from before 2018 may have webhooks of this kind: an urlencoded or multipart form
+// with the event's fields, the signature and the variables of the mail side by side.
 func legacy(body []byte) (e event, s signature, err error) {
 	form, err := fields(body)
 	// A variable of the mail may have the name of a field. The signature is behind the variables,

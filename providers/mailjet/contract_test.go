@@ -174,7 +174,7 @@ func copiesOf(m *email, c providertest.Copy) (out []providertest.Copy) {
 	return out
 }
 
-// refusal is the answer to a call of which nothing was accepted.
+// refusal is the answer to a call that was refused as a whole.
 func refusal(status int, code, text string) string {
 	return fmt.Sprintf(`{"ErrorIdentifier":"i","ErrorCode":%q,"StatusCode":%d,"ErrorMessage":%q}`, code, status, text)
 }

@@ -172,7 +172,7 @@ var rules = []kind.Rule{
 	{Status: http.StatusOK, Class: models.RejectedHereClass},
 }
 
-// A fault is an error of a mail, or of a call of which nothing was accepted.
+// A fault is an error of a mail, or of a call that was refused as a whole.
 type fault struct {
 	Code    parse.Str   `json:"ErrorCode"`
 	Message parse.Str   `json:"ErrorMessage"`

@@ -19,7 +19,7 @@ import (
 // lists are the suppressions. Each entry has a reason of its own.
 var lists = []models.ProviderList{{Name: "suppressions", Reason: models.HardBounce}}
 
-// suppressed are the reasons of entries that suppress an address here, too. What was imported holds only at Mailtrap.
+// suppressed are the reasons of entries that suppress an address here, too. An imported entry holds only at Mailtrap.
 var suppressed = map[parse.Str]models.SuppressionReason{
 	"hard bounce":    models.HardBounce,
 	"spam complaint": models.Complaint,

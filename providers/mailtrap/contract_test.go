@@ -101,8 +101,10 @@ func listPages() (out []providertest.List) {
 		want.At = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 		out = append(out, providertest.List{
 			List: "suppressions",
-			Body: `[{"id":"1","type":"` + kind + `","created_at":"2026-11-21T12:00:00Z","email":"ann@rcpt.test","sending_stream":` +
-				`"bulk","domain_name":"example.com","message_esp_response":"550 no ann@rcpt.test"},{"id":"2","email":"bob@rcpt.test"}]`,
+			Body: `[{"id":"1","type":"` + kind + `","created_at":"2026-11-21T12:00:00Z","email":"ann@rcpt.test",` +
+				`"sending_stream":` +
+				`"bulk","domain_name":"example.com","message_esp_response":"550 no ` +
+				`ann@rcpt.test"},{"id":"2","email":"bob@rcpt.test"}]`,
 			Want: []models.Listed{want},
 		})
 	}

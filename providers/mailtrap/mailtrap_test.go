@@ -40,12 +40,13 @@ func TestRequests(t *testing.T) {
 // TestWebhooks parses every documented event.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 26) }
 
-// TestSignatures: a post that was truncated, changed or signed by nobody is refused. A repeat has the same signature and
-// the same events, in whatever order they come.
+// TestSignatures: a post that was truncated, changed or not signed is refused. A repeat has the same signature and the
+// same events, in any order.
 func TestSignatures(t *testing.T) {
 	p := adapter(t, "")
 	now := time.Unix(1795262400, 0)
-	body := []byte(`{"events":[{"event":"open","timestamp":1795262400,"message_id":"m","email":"a@b.test","custom_variables":` +
+	body := []byte(`{"events":[{"event":"open","timestamp":1795262400,"message_id":"m","email":"a@b.test",` +
+		`"custom_variables":` +
 		`{"sd_log":"` + mailLog + `","sd_attempt":"1"}}]}`)
 	h := sign(ownKey, body)
 	replay, err := providertest.Verify(p, h, body, now)
@@ -60,7 +61,10 @@ func TestSignatures(t *testing.T) {
 			h.Set("Mailtrap-Signature", "sha256="+h.Get("Mailtrap-Signature"))
 			return body
 		},
-		"half":       func(h http.Header) []byte { h.Set("Mailtrap-Signature", h.Get("Mailtrap-Signature")[:32]); return body },
+		"half": func(h http.Header) []byte {
+			h.Set("Mailtrap-Signature", h.Get("Mailtrap-Signature")[:32])
+			return body
+		},
 		"other body": func(http.Header) []byte { return bytes.Replace(body, []byte("open"), []byte("spam"), 1) },
 	} {
 		h := h.Clone()
@@ -78,7 +82,8 @@ func TestSignatures(t *testing.T) {
 func TestEvents(t *testing.T) {
 	p := adapter(t, "")
 	event := func(name, more string) models.Event {
-		got := p.Parse([]byte(`{"events":[{"event":"` + name + `","timestamp":1795262400,"message_id":"m","email":"a@b.test",` +
+		got := p.Parse([]byte(`{"events":[{"event":"` + name +
+			`","timestamp":1795262400,"message_id":"m","email":"a@b.test",` +
 			`"custom_variables":{"sd_log":"` + mailLog + `","sd_attempt":"1"}` + more + `}]}`))
 		require.Len(t, got.Events, 1)
 		return got.Events[0].Event
@@ -181,10 +186,11 @@ func TestLookUp(t *testing.T) {
 		require.Equal(t, 3, e.Event.Attempt)
 		kinds = append(kinds, e.Event.Kind)
 	}
-	require.Equal(t, []models.EventKind{models.Processed, models.Deferred, models.Delivered, models.Clicked, models.Bounced},
-		kinds)
+	require.Equal(t, []models.EventKind{models.Processed, models.Deferred, models.Delivered, models.Clicked,
+		models.Bounced}, kinds)
 	require.Equal(t, models.MailboxInvalid, got[4].Event.Reason)
-	hooked := p.Parse([]byte(`{"events":[{"event":"bounce","timestamp":1795262580,"message_id":"m1","email":"ann@rcpt.test",` +
+	hooked := p.Parse([]byte(`{"events":[{"event":"bounce","timestamp":1795262580,"message_id":"m1",` +
+		`"email":"ann@rcpt.test",` +
 		`"custom_variables":{"sd_log":"` + mailLog + `","sd_attempt":"3"}}]}`))
 	require.Equal(t, hooked.Events[0].Event.ID, got[4].Event.ID)
 	require.Len(t, f.asked, 3)
@@ -259,7 +265,8 @@ func TestListPages(t *testing.T) {
 // TestInspect asks a server that answers as Mailtrap does.
 func TestInspect(t *testing.T) {
 	const hook = "https://mail.example.com/webhooks/mt"
-	all := `"active":true,"payload_format":"json","event_types":["delivery","soft_bounce","bounce","suspension","unsubscribe",` +
+	all := `"active":true,"payload_format":"json","event_types":["delivery","soft_bounce","bounce","suspension",` +
+		`"unsubscribe",` +
 		`"open","spam_complaint","click","reject"]`
 	for name, c := range map[string]struct {
 		domains, webhooks string

@@ -38,7 +38,7 @@ func (p *Adapter) ReadList(ctx context.Context, q models.ListQuery) (models.List
 		return in.Suppressions, "", err
 	}, func(list models.ProviderList, e *entry) []models.Listed {
 		if list.Reason == models.Unsubscribe && e.Origin != "Recipient" {
-			list.Reason = "" // the customer added it by hand
+			list.Reason = "" // the customer added it
 		}
 		return kind.Entry(e.EmailAddress, e.CreatedAt, list.Reason, "")
 	})

@@ -118,8 +118,8 @@ func (in *post) bounce(ev *models.Event) {
 	}
 }
 
-// change returns the kind of a change of the suppressions. A bounce has an event of its own, and what the customer
-// suppressed by hand holds only at Postmark.
+// change returns the kind of a change of the suppressions. A bounce has an event of its own. A suppression that the
+// customer added holds only at Postmark.
 func (in *post) change() models.EventKind {
 	switch {
 	case in.Suppress != "true":

@@ -1,8 +1,8 @@
 // Package postmark is the adapter for Postmark: batches of emails, webhooks, messages, bounces and suppressions of the
 // stream "outbound".
 //
-// Each mail of a batch has a result of its own. Webhooks are not signed: a secret in their header proves who sent them,
-// and nothing says when, so that repeats are recognised by the ID or the content of the event.
+// Each mail of a batch has a result of its own. Webhooks are not signed: a secret in their header proves who sent them.
+// Nothing says when, so repeats are recognised by the ID or the content of the event.
 package postmark
 
 import (
@@ -127,9 +127,8 @@ func write(w *kind.Writer, m *kind.Mail) {
 	w.End(']')
 }
 
-// rules are the meanings of error codes, which are numbers of Postmark's own. 406 does not say whether the address
-// bounced or its owner complained; complaints are read from the list, too. A code without a rule refuses the mail only
-// here.
+// rules are the meanings of Postmark's own error codes. 406 does not say whether the address bounced or its owner
+// complained. Complaints are read from the list, too. A code without a rule refuses the mail only here.
 var rules = []kind.Rule{
 	{Code: "10", Class: models.AccountClass},
 	{Code: "100", Class: models.Unavailable},
@@ -149,7 +148,7 @@ var rules = []kind.Rule{
 	{Status: http.StatusOK, Class: models.RejectedHereClass},
 }
 
-// A result is the answer about a mail, or about a call of which nothing was accepted.
+// A result is the answer about a mail, or about a call that was refused as a whole.
 type result struct {
 	Code      parse.Str `json:"ErrorCode"`
 	Message   parse.Str `json:"Message"`

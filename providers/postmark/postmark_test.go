@@ -190,7 +190,8 @@ func TestLookUp(t *testing.T) {
 // TestInspect asks a server that answers as Postmark does.
 func TestInspect(t *testing.T) {
 	const hook = "https://mail.example.com/webhooks/pm"
-	all := `"Triggers":{"Open":{"Enabled":true},"Click":{"Enabled":true},"Delivery":{"Enabled":true},"Bounce":{"Enabled":true},` +
+	all := `"Triggers":{"Open":{"Enabled":true},"Click":{"Enabled":true},"Delivery":{"Enabled":true},` +
+		`"Bounce":{"Enabled":true},` +
 		`"SpamComplaint":{"Enabled":true},"SubscriptionChange":{"Enabled":true}}`
 	ok, events := "ok may send mail as the server Shop", "ok go to "+hook
 	for name, c := range map[string]struct {
@@ -206,8 +207,10 @@ func TestInspect(t *testing.T) {
 			[]string{ok, events, "ok have a secret"}},
 		"no secret": {`{"Name":"Shop","DeliveryType":"Live"}`, `{"Webhooks":[{"Url":"` + hook + `",` + all + `}]}`, 200,
 			[]string{ok, events, "wrong have no secret"}},
-		"elsewhere": {`{"Name":"Shop","DeliveryType":"Sandbox"}`, `{"Webhooks":[{"Url":"https://u:p@x.test",` + all + `}]}`, 200,
-			[]string{"wrong is of a sandbox server", "wrong do not go to " + hook + " for: Delivery, Bounce, SpamComplaint, Open, "}},
+		"elsewhere": {`{"Name":"Shop","DeliveryType":"Sandbox"}`,
+			`{"Webhooks":[{"Url":"https://u:p@x.test",` + all + `}]}`, 200,
+			[]string{"wrong is of a sandbox server", "wrong do not go to " + hook +
+				" for: Delivery, Bounce, SpamComplaint, Open, "}},
 		"wrong key": {`{"ErrorCode":10}`, "", 401, []string{"wrong Postmark refuses the key (401)"}},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// lists are the suppressions by their origin. Those that somebody added by hand hold only at Resend.
+// lists are the suppressions by their origin. Those that the customer added hold only at Resend.
 var lists = []models.ProviderList{
 	{Name: "bounce", Reason: models.HardBounce},
 	{Name: "complaint", Reason: models.Complaint},

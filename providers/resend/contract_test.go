@@ -277,7 +277,8 @@ func answers() []providertest.Answer {
 	add("the key at once", 409, refusal("concurrent_idempotent_requests", "in progress"), models.Unknown, "")
 	add("locked", 409, refusal("resource_locked", "locked"), models.Unknown, "")
 	add("conflict of a proxy", 409, "<html>", models.Unknown, "")
-	for _, name := range []string{"missing_required_field", "invalid_from_address", "invalid_access", "invalid_parameter"} {
+	for _, name := range []string{"missing_required_field", "invalid_from_address", "invalid_access",
+		"invalid_parameter"} {
 		add(name, 422, refusal(name, "Something about from"), models.RejectedRequest, models.InvalidRequest)
 	}
 	add("attachment", 422, refusal("invalid_attachment", "No content"), models.RejectedHereClass, "")

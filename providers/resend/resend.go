@@ -141,8 +141,8 @@ func address(name, email string) string {
 
 var aboutTo = regexp.MustCompile("(?i)\\bto\\b[`'\"]? (field|address)|(field|address)[^.]{0,20}[`'\"]to[`'\"]")
 
-// rules are the meanings of answers besides 2xx. A 409 says that the key was used before: the first call may have been
-// accepted, so that it proves nothing, whatever else it says.
+// rules are the meanings of answers besides 2xx. A 409 says that the key was used before. The first call may have been
+// accepted, so a 409 with any text proves nothing.
 var rules = []kind.Rule{
 	{Status: http.StatusConflict, Class: models.Unknown},
 	{Status: http.StatusForbidden, Code: "validation_error", Class: models.AccountClass, Reason: models.SenderNotVerified},

@@ -38,8 +38,8 @@ func TestRequests(t *testing.T) {
 // TestWebhooks parses every documented event.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 17) }
 
-// TestSignatures: of several signatures one is enough. A post that was truncated, moved to another time or signed by
-// nobody is refused, and a repeat that was signed anew has the same event.
+// TestSignatures: one of several signatures is enough. A post that was truncated, moved to another time or not signed
+// is refused. A repeat that was signed anew has the same event.
 func TestSignatures(t *testing.T) {
 	p := adapter(t, "")
 	now := time.Unix(1795262400, 0)
@@ -132,7 +132,8 @@ func TestInspect(t *testing.T) {
 		"sending key": {`{"name":"restricted_api_key"}`, "", 401, []string{"ok may send mail",
 			"warning may only send, and not read domains, webhooks, suppressions and logs"}},
 		"wrong key": {`{"name":"invalid_api_key"}`, "", 403, []string{"wrong Resend refuses the key (403)"}},
-		"no domain": {`{"data":[]}`, `{"data":[]}`, 200, []string{"ok may send mail", "wrong no domain is verified", "wrong "}},
+		"no domain": {`{"data":[]}`, `{"data":[]}`, 200,
+			[]string{"ok may send mail", "wrong no domain is verified", "wrong "}},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body := map[string]string{"/domains": c.domains, "/webhooks": c.webhooks}[r.URL.Path]

@@ -19,9 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// The Suppressions API lists 500 entries at most. Pages are numbers of entries, so that a page
-// that is read while entries are removed may leave some out: they are found when the list is read
-// from its beginning.
+// The Suppressions API lists 500 entries at most. Pages are numbers of entries. A page that is read while entries are
+// removed may leave some out; the next reading from the beginning finds them.
 const (
 	listPage     = 500
 	suppressions = "/v3/suppression/"

@@ -50,7 +50,7 @@ func (p *Adapter) classify(c *models.Call, x transport.Answer, now time.Time) []
 }
 
 // accepted reads a 2xx. A 202 has its ID in the header, so a body that breaks off does not matter. Any other 2xx counts
-// if it has the ID. Without one it is of a proxy, and nobody knows whether the call reached SendGrid.
+// if it has the ID. Without an ID it is from a proxy, and it is not known whether the call reached SendGrid.
 func accepted(a *kind.Answer) []models.Part {
 	id := parse.Text(a.Header.Get("X-Message-Id"))
 	if a.Status != http.StatusAccepted && id == "" {
@@ -61,8 +61,8 @@ func accepted(a *kind.Answer) []models.Part {
 	return parts
 }
 
-// badRequest reads a 400. An error that names a personalization is about that recipient. One about an address without
-// a personalization is about some recipient. All others are about the message.
+// badRequest reads a 400. An error that names a personalization is about that recipient. One about an address without a
+// personalization is about some recipient. All others are about the message.
 func badRequest(a *kind.Answer, errs []apiError) []models.Part {
 	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
 	switch {

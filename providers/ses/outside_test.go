@@ -24,7 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/providertest"
 )
 
-// start runs a server of somebody else until the test ends, and returns its URL. %s in the arguments is the port.
+// start runs a third-party server until the test ends, and returns its URL. %s in the arguments is the port.
 func start(t *testing.T, folder, command string, args ...string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

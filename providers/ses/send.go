@@ -211,7 +211,7 @@ func (l *layout) entry(
 	}, lone
 }
 
-// theirs matches what a template engine could read as a tag, or as a part of one of ours: a backslash protects a tag
+// theirs matches what a template engine could read as a tag, or as a part of one of ours. A backslash protects a tag
 // from Handlebars, and a third brace changes its meaning.
 var theirs = regexp.MustCompile(`[\\{]*\{\{[\\{]*|[\\{]+$|^\}+`)
 

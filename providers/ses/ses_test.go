@@ -32,15 +32,16 @@ func TestRequests(t *testing.T) {
 	files := kindtest.Files(2, "{{order}}")
 	braces := providertest.SampleCall(2)
 	braces.Content.Text = `{{order}}}{{{order}}} \{{order}} {{#x}} {{{{/y}}}} a{b}c {`
-	kindtest.Requests(t, p, map[string]*models.Call{"single": providertest.SampleCall(1), "bulk": providertest.SampleCall(3),
-		"files": files, "together": kindtest.Together(), "braces": braces})
+	kindtest.Requests(t, p, map[string]*models.Call{"single": providertest.SampleCall(1),
+		"bulk": providertest.SampleCall(3), "files": files, "together": kindtest.Together(), "braces": braces})
 }
 
 // TestWebhooks parses every documented event.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 42) }
 
-// TestSentTwiceByNobody: the SDK makes exactly one request, whatever fails. Its own retries would send the mail again.
-func TestSentTwiceByNobody(t *testing.T) {
+// TestSDKDoesNotRetry: the SDK makes exactly one request, also after a failure. Its own retries would send the mail
+// again.
+func TestSDKDoesNotRetry(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter){
 		"500": func(w http.ResponseWriter) { w.WriteHeader(500) },
 		"503": func(w http.ResponseWriter) { w.WriteHeader(503) },
@@ -265,7 +266,7 @@ func TestInspect(t *testing.T) {
 
 func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
-// FuzzTemplate: whatever braces and backslashes a message and a value have, they arrive as they are.
+// FuzzTemplate: braces and backslashes of a message or a value arrive as they are.
 func FuzzTemplate(f *testing.F) {
 	f.Add("{{v}}{", "}}")
 	f.Add(`{{{v}}}{{}}\{{v}}{{ }`, `{{v0}}\`)

@@ -15,8 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// lists are the suppressions by their source. What somebody added by hand, and what SparkPost itself added, holds only
-// there.
+// lists are the suppressions by their source. Entries that the customer or SparkPost itself added hold only there.
 var lists = []models.ProviderList{
 	{Name: "Bounce Rule", Reason: models.HardBounce},
 	{Name: "Spam Complaint", Reason: models.Complaint},

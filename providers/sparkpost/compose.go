@@ -12,8 +12,8 @@ import (
 )
 
 // token returns the expression of a value ("Template Language"). In bodies {{{x}}} is the value as it is: {{x}} would
-// be escaped for HTML, and encoded in links. In the subject and in header fields {{x}} is. SparkPost fills in each value
-// once, so that it reads none as a template.
+// be escaped for HTML, and encoded in links. In the subject and in header fields {{x}} is. SparkPost fills in each
+// value once, so that it reads none as a template.
 func token(form message.Form, name string) string {
 	if form == message.SubjectForm {
 		return "{{" + name + "}}"

@@ -77,7 +77,8 @@ func TestContract(t *testing.T) {
 			`{"msys":{"message_event":{"type":"bounce","event_id":{},"timestamp":[],"raw_rcpt_to":7,"bounce_class":10,` +
 			`"error_code":"550","raw_reason":"550 5.1.1 a@b.test unknown",` + ours + `}}},` +
 			`{"msys":{"message_event":{"type":"delivery","timestamp":"1795262400","rcpt_meta":{"other":"x"}}}},` +
-			`{"msys":{"track_event":{"type":"open","timestamp":"1795262400","event_id":"1","rcpt_to":"a@b.test",` + ours + `}}}]`),
+			`{"msys":{"track_event":{"type":"open","timestamp":"1795262400","event_id":"1","rcpt_to":"a@b.test",` + ours +
+			`}}}]`),
 		MixedGood: 2,
 		Removed: func(r *http.Request, _ []byte) string { // it is read, and then only what is there is removed
 			return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
@@ -90,7 +91,8 @@ func listPages() (out []providertest.List) {
 	page := func(list, kind, more string, reason models.SuppressionReason, category, text string) {
 		out = append(out, providertest.List{
 			List: list,
-			Body: `{"results":[{"recipient":"ann@rcpt.test","type":"` + kind + `","source":"` + list + `","description":"` + text +
+			Body: `{"results":[{"recipient":"ann@rcpt.test","type":"` + kind + `","source":"` + list + `","description":"` +
+				text +
 				`","created":"2015-01-01T12:00:00+00:00","updated":"2026-11-21T12:00:00+00:00"` + more + `},` +
 				`{"recipient":"bob@rcpt.test"}],"links":[],"total_count":2}`,
 			Want: []models.Listed{{Email: "ann@rcpt.test", Reason: reason, Category: category, Text: text,
@@ -110,7 +112,8 @@ func listPages() (out []providertest.List) {
 
 // acceptance is the answer to a call with n recipients.
 func acceptance(n int) string {
-	return fmt.Sprintf(`{"results":{"total_rejected_recipients":0,"total_accepted_recipients":%d,"id":"11668787484950529"}}`, n)
+	return fmt.Sprintf(`{"results":{"total_rejected_recipients":0,"total_accepted_recipients":%d,`+
+		`"id":"11668787484950529"}}`, n)
 }
 
 type file struct {
@@ -181,7 +184,8 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 	switch err := d.Decode(&in); {
 	case err != nil:
 		return nil, err
-	case r.Method != "POST" || r.URL.Path != "/api/v1/transmissions" || len(in.Recipients) > 1000 || len(body) > 30_000_000:
+	case r.Method != "POST" || r.URL.Path != "/api/v1/transmissions" || len(in.Recipients) > 1000 ||
+		len(body) > 30_000_000:
 		return nil, fmt.Errorf("%s %s with %d recipients", r.Method, r.URL, len(in.Recipients))
 	case r.Header.Get("Authorization") != "sp-key" || r.Header.Get("Content-Type") != "application/json":
 		return nil, fmt.Errorf("headers %v", r.Header)
@@ -262,7 +266,8 @@ func refusal(code, text, description string) string {
 
 // counted is an answer with numbers, and with errors of recipients.
 func counted(accepted, rejected int, text string) string {
-	return fmt.Sprintf(`{"errors":[{"message":"transmission created, but with validation errors","code":"2000"}],"results":`+
+	return fmt.Sprintf(`{"errors":[{"message":"transmission created, but with validation `+
+		`errors","code":"2000"}],"results":`+
 		`{"rcpt_to_errors":[{"message":%q,"code":"1400"}],"total_rejected_recipients":%d,"total_accepted_recipients":%d,`+
 		`"id":"7"}}`, text, rejected, accepted)
 }
@@ -293,8 +298,8 @@ func answers() []providertest.Answer {
 	a = add("no valid recipient", 400, refusal("5002", "no recipients", "At least one valid recipient is required."),
 		models.Split, "")
 	a.One = models.RejectedRecipient
-	add("domain", 400, refusal("7001", "Invalid domain", "Unconfigured or unverified sending domain."), models.AccountClass,
-		models.SenderNotVerified)
+	add("domain", 400, refusal("7001", "Invalid domain", "Unconfigured or unverified sending domain."),
+		models.AccountClass, models.SenderNotVerified)
 	add("restricted domain", 400, refusal("7000", "Restricted domain", "x"), models.AccountClass, models.SenderNotVerified)
 	add("DKIM", 400, refusal("1100", "Invalid DKIM key ID", ""), models.RejectedHereClass, "")
 	add("400 of a proxy", 400, "<html>", models.RejectedHereClass, "")

@@ -1,9 +1,9 @@
 // Package sparkpost is the adapter for SparkPost: transmissions, webhooks, the log of events and the suppression list.
 //
 // A call is one transmission, whose template the values of each recipient fill in. An answer says how many recipients
-// were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. No
-// idempotency key is sent, because such keys are new here, and nobody has reported on them. The campaign of a
-// transmission is its chunk, so that its events can be looked up.
+// were refused, and not which. Webhooks are not signed: a secret in their header proves who sent them. No idempotency
+// key is sent, because such keys are new here, and there are no reports on them. The campaign of a transmission is its
+// chunk, so that its events can be looked up.
 package sparkpost
 
 import (

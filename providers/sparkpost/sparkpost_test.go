@@ -32,8 +32,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestNothingIsATemplate: whatever braces a message, a value, a name or a header field has, they arrive as they are, or
-// as spaces in names. read fails if SparkPost would read code in a template.
+// TestNothingIsATemplate: braces of a message, a value, a name or a header field arrive as they are, or as spaces in
+// names. read fails if SparkPost would read code in a template.
 func TestNothingIsATemplate(t *testing.T) {
 	for _, odd := range []string{
 		"{{env_from}}", "{{{env_from}}}", "{", "}", "{{", "}}", "}}}", "{{{{", "a{{if x}}b{{end}}", "{ {a} }", "{%x%}",
@@ -213,7 +213,8 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, []string{"processed 1", "delivered 2", "opened 3"}, got)
 	escape := func(at time.Time) string { return strings.ReplaceAll(at.Format("2006-01-02T15:04:05Z"), ":", "%3A") }
 	require.Equal(t, "/api/v1/events/message?campaigns="+strings.ReplaceAll(chunk.ChunkID().String(), "-", "")+
-		"&cursor=initial&from="+escape(q.From)+"&per_page=1000&recipients=ann%40rcpt.test&to="+escape(q.To.Add(time.Second)), f.asked[0])
+		"&cursor=initial&from="+escape(q.From)+"&per_page=1000&recipients=ann%40rcpt.test&to="+escape(q.To.Add(time.Second)),
+		f.asked[0])
 	require.Equal(t, "/api/v1/events/message?cursor=abc", f.asked[1])
 
 	q.Chunks = map[models.ID]bool{}

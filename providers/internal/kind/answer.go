@@ -14,8 +14,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Send implements Send of models.Adapter: it composes a call, makes its request with do, which sends it through the
-// Client at most once, and returns what classify says of the answer. It ends with ctx or after the provider's time-out.
+// Send implements Send of models.Adapter. It composes a call, makes its request with do, and returns the answer as
+// classify reads it. do sends the request through the Client at most once. It ends with ctx or after the provider's
+// time-out.
 func Send[K, R any](
 	ctx context.Context, b *Base[K], c *models.Call, compose func(*models.Call) (R, []models.Part),
 	do func(ctx context.Context, r R) error, classify func(*models.Call, transport.Answer, time.Time) []models.Part,
@@ -153,7 +154,7 @@ func (a *Answer) Meaning(own []Rule) (models.Class, models.Reason) {
 	case a.Status >= 300 && a.Status < 400:
 		return models.AccountClass, ""
 	case a.Status >= 400 && a.Status < 500 && !a.RetryAt.IsZero():
-		return models.Throttled, "" // whatever the status is called
+		return models.Throttled, "" // with any 4xx status
 	case a.Status >= 400 && a.Status < 500:
 		return models.RejectedHereClass, "" // no documented status, so another provider may take the mail
 	}

@@ -144,8 +144,8 @@ func (b *Base[K]) Open(spec *Spec[K], s settings.Settings) error {
 	return nil
 }
 
-// queriesBeside returns where queries go if the API is at root: to another host of the provider, if it has one and root
-// is a part of its domain, as the API of another stream is.
+// queriesBeside returns where queries go if the API is at root. It is another host of the provider, if there is one and
+// root is a part of its domain, like the API of another stream.
 func queriesBeside(root, other string) string {
 	at, err1 := url.Parse(root)
 	host, err2 := url.Parse(other)

@@ -78,7 +78,7 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
-// TestBounce: only a permanent bounce ends what is known of a mailbox, whatever its sub type.
+// TestBounce: only a permanent bounce, of any sub type, says that a mailbox is invalid.
 func TestBounce(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[parse.Str]models.Reason{

@@ -75,8 +75,8 @@ func (b *Base[K]) BadKey(a *inspect.Account, err error, todo string) error {
 	return nil
 }
 
-// ReadList returns a page of a suppression list. read returns its items, each of which is read as far as its types fit,
-// and the cursor of the next page. An item of which entries returns nothing is counted as skipped.
+// ReadList returns a page of a suppression list. read returns its items, each decoded as far as its types fit, and the
+// cursor of the next page. An item without entries is counted as skipped.
 func ReadList[K, T any](
 	b *Base[K], name string, read func() (items []json.RawMessage, next string, err error),
 	entries func(list models.ProviderList, item *T) []models.Listed,

@@ -47,8 +47,8 @@ func Into(raw json.RawMessage, v any) {
 	}
 }
 
-// Time reads Unix seconds, with or without a fraction, or a date and time of RFC 3339 or RFC 2822, or as PostgreSQL
-// writes it. ok is false for anything else.
+// Time reads Unix seconds, with or without a fraction, or a date and time of RFC 3339, RFC 2822 or PostgreSQL. ok is
+// false for anything else.
 func Time(s Str) (t time.Time, ok bool) {
 	text := strings.TrimSpace(string(s))
 	f, err := strconv.ParseFloat(text, 64)
@@ -88,8 +88,8 @@ func Ours(log, attempt Str) (id models.ID, n int, why string) {
 	return id, n, ""
 }
 
-// OurTag reads the chunk and the number of the attempt that an adapter gave the mails of a call as a tag. why is not
-// empty if they are not valid.
+// OurTag reads the chunk and the attempt's number from the tag that an adapter gave the mails of a call. why is not
+// empty if they are invalid.
 func OurTag(tag string) (chunk models.ID, n int, why string) {
 	mark := max(strings.LastIndex(tag, TagMark), 0)
 	chunk, err := models.ParseID(tag[:mark])

@@ -179,7 +179,7 @@ type standIn struct {
 // RoundTrip implements http.RoundTripper.
 func (s *standIn) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := req.Clone(req.Context())
-	r.Host = r.URL.Host // the name that it stands in for
+	r.Host = r.URL.Host // the header still names Amazon SNS
 	r.URL.Scheme, r.URL.Host, r.URL.Path = s.root.Scheme, s.root.Host, s.root.Path+r.URL.Path
 	return s.next.RoundTrip(r)
 }

@@ -27,8 +27,8 @@ type Client struct {
 // NewClient returns a client with its own connections. It keeps conns of them open while
 // idle.
 //
-// It uses only HTTP/1.1: with HTTP/2 the outcomes of all calls would be unknown when the one connection breaks.
-// Idle connections are closed after 20 seconds, well before the providers' load balancers do it (60 to 75 seconds): a
+// It uses only HTTP/1.1: with HTTP/2 the outcomes of all calls would be unknown when the one connection breaks. Idle
+// connections are closed after 20 seconds, well before the providers' load balancers do it (60 to 75 seconds). A
 // request that is written while the peer closes has an unknown outcome.
 func NewClient(conns int) *Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
@@ -67,9 +67,9 @@ func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange)
 
 type exchangeKey struct{}
 
-// A recorder is the RoundTripper that fills in the Exchange of a request's context. A request is sent at most once: its
-// body passes through a gate and cannot be rewound, so that http.Transport never repeats it, and a second request with
-// the same Exchange is refused, so that no SDK can retry.
+// A recorder is the RoundTripper that fills in the Exchange of a request's context. A request is sent at most once. Its
+// body passes through a gate and cannot be rewound, so http.Transport never repeats it. A second request with the same
+// Exchange is refused, so no SDK can retry.
 type recorder struct{ next http.RoundTripper }
 
 var (
