@@ -45,8 +45,8 @@ func (a *Attack) Answered() int64 { return a.answered.Load() }
 // Limited returns how many requests were answered with 429.
 func (a *Attack) Limited() int64 { return a.limited.Load() }
 
-// Send sends requests of all kinds until ctx ends, and waits for the answers: the server carries out what it has read
-// of a client who left.
+// Send sends requests of all kinds until ctx ends, and waits for the answers: the server carries out requests that it
+// has read of a client who left.
 func (a *Attack) Send(ctx context.Context) {
 	batch := func(fields string) func() io.Reader {
 		text := `{"from":"Shop <shop@bench.test>",` + fields + "}"

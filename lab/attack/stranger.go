@@ -23,7 +23,7 @@ const (
 	guesses           = 4  // made-up links and keys
 )
 
-// A Stranger sends what somebody without a key may send to keep a server busy, from several addresses of this machine.
+// A Stranger tries to keep a server busy without a key, from several addresses of this machine.
 type Stranger struct {
 	addr     string
 	answered atomic.Int64
@@ -68,7 +68,8 @@ func (s *Stranger) Send(ctx context.Context) {
 			s.ask(c, fmt.Sprintf(get, "/unsubscribe/"+rand.Text())+end)
 		})
 		loop(guesses, address, func(c net.Conn) {
-			s.ask(c, fmt.Sprintf(get, "/v1/usage")+"Authorization: Bearer sd_0123456789ab_"+(rand.Text() + rand.Text())[:43]+end+end)
+			s.ask(c, fmt.Sprintf(get, "/v1/usage")+"Authorization: Bearer sd_0123456789ab_"+
+				(rand.Text() + rand.Text())[:43]+end+end)
 		})
 	}
 	all.Wait()

@@ -14,8 +14,8 @@ import (
 // inList is the part of the recipients of a file that is on the suppression list: one in so many.
 const inList = 100
 
-// csv measures a batch whose recipients are a CSV file, made from a template in Liquid, for a
-// user with a long suppression list that has some of them; and the same with plain placeholders.
+// csv measures a batch from a CSV file of recipients and a template in Liquid. Its user has a long suppression list
+// with some of them. It measures the same with plain placeholders.
 func (b *bench) csv(be *backend) error {
 	title := fmt.Sprintf("template in Liquid, CSV of %s rows, suppression list of %s",
 		thousands(int64(b.rows)), thousands(suppressedList))

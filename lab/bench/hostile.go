@@ -11,15 +11,14 @@ import (
 	"github.com/safedelivr/safedelivr/lab/attack"
 )
 
-// hostile measures the time from the post of an urgent mail to its arrival at the provider:
-// when idle, then while another user sends whatever may keep the product busy. The other
-// user has the limits of the configuration.
+// hostile measures the time from the post of an urgent mail to its arrival at the provider: when idle, then while
+// another user tries to keep the product busy. The other user has the limits of the configuration.
 func (b *bench) hostile(be *backend) error {
-	return b.attacked(be, "urgent mail, post to provider, while another user sends whatever takes long to refuse",
+	return b.attacked(be, "urgent mail, post to provider, while another user sends requests that take long to refuse",
 		func(r *rig) string { return r.hostileKey })
 }
 
-// stranger measures the same while somebody without a key attacks.
+// stranger measures the same during an attack without a key.
 func (b *bench) stranger(be *backend) error {
 	return b.attacked(be, "urgent mail, post to provider, while a stranger holds connections and guesses links and keys",
 		func(*rig) string { return "" })
@@ -57,7 +56,8 @@ func (b *bench) attacked(be *backend, title string, key func(r *rig) string) err
 	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %s; aim: at most 1.5 of idle",
 		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), answers)
 	late := b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
-	large := b.report.add(be, title+": peak memory", float64(most)/1e6, "MB", "aim: at most 1.5 of idle", base{"idle", float64(least) / 1e6})
+	large := b.report.add(be, title+": peak memory", float64(most)/1e6, "MB", "aim: at most 1.5 of idle",
+		base{"idle", float64(least) / 1e6})
 	return errors.Join(late.atMost(attackAim), large.atMost(attackAim))
 }
 
@@ -86,8 +86,7 @@ func (r *rig) attack(key string) (stop func() string, err error) {
 	}, nil
 }
 
-// runAttack sends hostile requests to an address until ctx ends, and prints how many were
-// answered.
+// runAttack sends hostile requests to an address until ctx ends, and prints how many were answered.
 func runAttack(ctx context.Context, addr string) {
 	key := os.Getenv("BENCH_KEY")
 	if key == "" {

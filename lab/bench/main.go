@@ -1,7 +1,6 @@
-// Command bench measures Safedelivr from outside: the product and the simulated
-// providers run as separate processes, and bench posts and counts. For most figures it
-// also measures a raw one, in the same run on the same machine: the cost of the same
-// bytes without the product's promises.
+// Command bench measures Safedelivr from outside: the product and the simulated providers run as separate processes,
+// and bench posts and counts. For most figures it also measures a raw one, in the same run on the same machine: the
+// cost of the same bytes without the product's promises.
 //
 // scripts/bench starts it with the services of the real backend.
 package main
@@ -93,7 +92,8 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, single, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, "+
+		"measurements to run: accept, deliver, single, suppressed, csv, events, urgent, hostile, stranger, failover, "+
+			"agenda, idle, "+
 			"memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")

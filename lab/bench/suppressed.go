@@ -12,9 +12,8 @@ import (
 // suppressedList is the number of addresses on the suppression list.
 const suppressedList = 1_000_000
 
-// suppressed measures deliverRun for a user with a long suppression list that has none of the
-// recipients, beside the same where another user has the list, so that the store is as large.
-// The two take turns.
+// suppressed measures deliverRun for a user with a long suppression list that has none of the recipients. It compares a
+// run where another user has the list, so that the store is as large. The two take turns.
 func (b *bench) suppressed(be *backend) error {
 	title := fmt.Sprintf("accept to provider, %s recipients in posts of 1,000, suppression list of %s",
 		thousands(int64(b.deliver)), thousands(suppressedList))

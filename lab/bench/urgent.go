@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// The providers are the bottleneck of this measurement: one slot of each is reserved for
-// urgent mail, and the other slots accept 40,000 recipients of bulk mail per second, so
-// that the bulk batch lasts.
+// The providers are the bottleneck of this measurement. One slot of each is reserved for urgent mail. The other slots
+// accept 40,000 recipients of bulk mail per second, so that the bulk batch lasts.
 const (
 	bulkLatency = 100 * time.Millisecond
 	bulkAtOnce  = 3
 )
 
-// urgentAll measures the time from the post of an urgent mail to its arrival at the
-// provider, by the provider's own log: when idle, then while a bulk batch is sent,
-// without its events and with them.
+// urgentAll measures the time from the post of an urgent mail to its arrival at the provider, by the provider's own
+// log. It does so when idle, and during a bulk batch without its events and with them.
 func (b *bench) urgentAll(be *backend) error {
 	for _, webhooks := range []bool{false, true} {
 		if err := b.urgentOne(be, webhooks); err != nil {

@@ -38,8 +38,8 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	}
 }
 
-// run sends the batch, has the first provider break when a quarter of it has been sent, heals it a while later and waits
-// for the end.
+// run sends the batch, has the first provider break when a quarter of it has been sent, heals it a while later and
+// waits for the end.
 func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.URL(""), d.o.Dir)
@@ -81,7 +81,8 @@ const (
 func (d *demo) prepare(ctx context.Context) error {
 	text := "Dear {{first}}, {% if n < 100 %}you are among the first. {% endif %}This is mail {{n}}."
 	in := client.NewTemplate{Name: templateName}
-	in.Sender, in.Subject, in.Text, in.HTML = "Safedelivr demo <hello@demo.test>", "Hello {{first}}", text, "<p>"+text+"</p>"
+	in.Sender, in.Subject, in.Text, in.HTML = "Safedelivr demo <hello@demo.test>", "Hello {{first}}", text,
+		"<p>"+text+"</p>"
 	in.Publish = true
 	if _, err := d.client.CreateTemplate(ctx, in); err != nil {
 		return err
@@ -144,7 +145,8 @@ func (d *demo) progress(c *client.Counts) {
 	if !d.broken.IsZero() && d.healed.IsZero() {
 		down = fmt.Sprintf(" ✗ down, %d calls refused", first.Refused)
 	}
-	d.say("%6.1fs  %s %3d %%   %s %6d messages%s   %s %6d messages   queued %d  sent %d  delivered %d  failed %d  rerouted %d",
+	d.say("%6.1fs  %s %3d %%   %s %6d messages%s   %s %6d messages   queued %d  sent %d  delivered %d  failed %d  "+
+		"rerouted %d",
 		d.seconds(), bar(c), percent(c), d.first(), first.Accepted, down, d.second(), second.Accepted,
 		c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
 }

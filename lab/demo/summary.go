@@ -77,7 +77,8 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 		s.wrong("failed %d, bounced at the providers %d, suppressed %d", b.Counts.Failed, n.bounced, s.Suppressed)
 	}
 	if n := d.sim.Copies(d.batch.Log(complained + 1).String()); s.Suppressed == 0 || len(n) > 0 {
-		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n), d.address(complained))
+		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n),
+			d.address(complained))
 	}
 	if err := d.compareStats(ctx, &s, &b.Counts); err != nil {
 		return s, err
@@ -149,8 +150,9 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 	return nil
 }
 
-// failover returns the time from the beginning of the first provider's first failed call to that of the first call through
-// another provider for one of its messages, as the page of the batch shows it; 0: no message was rerouted.
+// failover returns the time of the failover as the page of the batch shows it. It lasts from the beginning of the first
+// provider's first failed call to that of the first call for one of its messages through another. 0: no message was
+// rerouted.
 func (d *demo) failover(ctx context.Context) (time.Duration, error) {
 	who := service.Caller{User: login.LocalUser().ID}
 	f, err := d.app.Service().Mail.Flow(ctx, who, d.batch.String())

@@ -1,5 +1,5 @@
-// Package simulated has the simulated providers that the demo, the fault drill, the end-to-end tests and the
-// benchmarks send through, and the settings of Safedelivr that belong to them.
+// Package simulated has the simulated providers that the demo, the fault drill, the end-to-end tests and the benchmarks
+// send through, and the settings of Safedelivr that belong to them.
 package simulated
 
 import (
@@ -139,13 +139,14 @@ func newProvider(k *kind) Provider {
 	return p
 }
 
-// Bounce returns a webhook, without a signature, that reports a bounce of a log. Its number makes it differ from others.
+// Bounce returns a webhook, without a signature, that reports a bounce of a log. Its number makes it differ from
+// others.
 func (p *Provider) Bounce(log string, number int, at time.Time) string {
 	return strings.NewReplacer("<log>", log, "<number>", fmt.Sprintf("%010d", number),
 		"<time>", strconv.FormatInt(at.Unix(), 10)).Replace(p.bounce)
 }
 
-// Silent reports whether a provider reports nothing of what it has accepted: it takes mail by SMTP or LMTP.
+// Silent reports whether a provider reports nothing about accepted mail: it takes mail by SMTP or LMTP.
 func (p Pair) Silent(name string) bool {
 	return p[0].Name == name && p[0].server || p[1].Name == name && p[1].server
 }
@@ -163,7 +164,8 @@ func (p Pair) Plain() string {
 // Names returns the names of the providers.
 func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }
 
-// Open opens the accounts at a simulator. Those that take mail by SMTP or LMTP listen on this machine until it is closed.
+// Open opens the accounts at a simulator. Those that take mail by SMTP or LMTP listen on this machine until it is
+// closed.
 func (p *Pair) Open(ctx context.Context, s *simulator.Simulator, hooks string) error {
 	for i, a := range p.Accounts(hooks) {
 		if err := s.AddAccount(a); err != nil {

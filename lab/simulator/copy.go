@@ -27,18 +27,16 @@ type Copy struct {
 	Tags       []string          `json:"tags,omitempty"` // SendGrid: categories
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Outcome    string            `json:"outcome"` // see Outcomes
-	// Swallowed reports that a suspension without Fault.Release keeps the copy for
-	// ever, whatever its outcome. The suspension may have begun at any time before
-	// its last event.
+	// Swallowed reports that a suspension without Fault.Release keeps the copy for ever, with any outcome. The suspension
+	// may have begun at any time before its last event.
 	Swallowed bool `json:"swallowed,omitempty"`
-	// Muted reports that a fault at the time of acceptance suppresses all its
-	// webhooks. Look-ups show its events.
+	// Muted reports that a fault at the time of acceptance suppresses all its webhooks. Look-ups show its events.
 	Muted bool `json:"muted,omitempty"`
 	// Role is cc or bcc, or empty for To. Of a message to several addresses, the IDs of all copies but the first have a
 	// slash and the address in lower case at their end.
 	Role string `json:"role,omitempty"`
-	// Visible lists the other recipients that this copy names in To and Cc. It is
-	// empty for an individual message; in a batch anything else is a leak.
+	// Visible lists the other recipients that this copy names in To and Cc. It is empty for an individual message; in a
+	// batch anything else is a leak.
 	Visible     []string     `json:"visible,omitempty"`
 	Attachments []Attachment `json:"attachments,omitempty"`
 	Content                  // empty unless Options.KeepContent
@@ -91,8 +89,8 @@ func (b *stored) visible(c *message.Copy) (list []string) {
 	return list
 }
 
-// Copies returns the copies with the given id: the value of the recipient key,
-// or an address. An address that is not the id is searched in all copies.
+// Copies returns the copies with the given id: the value of the recipient key, or an address. An address that is not
+// the id is searched in all copies.
 func (s *Simulator) Copies(id string) []Copy {
 	st := s.store.Load()
 	var list []Copy
@@ -119,9 +117,8 @@ func (s *Simulator) Copies(id string) []Copy {
 	return list
 }
 
-// EachCopy calls f once for each id that has a copy, in the order of the first
-// copies, with the number of its copies at each account that has any. The map is
-// reused: it is valid until f returns. Copies accepted meanwhile may be missed.
+// EachCopy calls f once for each id that has a copy, in the order of the first copies, with the number of its copies at
+// each account that has any. The map is reused: it is valid until f returns. Copies accepted meanwhile may be missed.
 func (s *Simulator) EachCopy(f func(id string, perAccount map[string]int)) {
 	st := s.store.Load()
 	counts := map[string]int{}

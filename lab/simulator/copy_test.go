@@ -9,7 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/simtest"
 )
 
-// TestAcceptedMailIsThere: who reads the counts while mail comes in never sees mail that was accepted and has no copy.
+// TestAcceptedMailIsThere: accepted mail has its copies at once: no reading of the counts shows accepted mail without a
+// copy.
 func TestAcceptedMailIsThere(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})

@@ -47,9 +47,8 @@ func (ob *outbox) take(now int64) (post, bool) {
 	return ob.collect(), true
 }
 
-// mature reports whether the collected events are to be sent now: the timer ran
-// out, there are enough of them, or a flush was asked for. The outbox is locked
-// and has waiting events.
+// mature reports whether to send the collected events now: the timer ran out, there are enough of them, or a flush was
+// asked for. The outbox is locked and has waiting events.
 func (ob *outbox) mature(now int64) bool {
 	b := &ob.batching
 	return ob.waiting >= b.Events || b.Bytes > 0 && ob.waiting*b.EventBytes >= b.Bytes ||

@@ -48,8 +48,8 @@ func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.S
 	a.provider.Write(w, answer)
 }
 
-// take reads the request, stores the mail if it is accepted, and fills in the call.
-// end must be called when the exchange has ended.
+// take reads the request, stores the mail if it is accepted, and fills in the call. end must be called when the
+// exchange has ended.
 func (a *account) take(r *http.Request, e *provider.Send, call *Call) (answer provider.Answer, v verdict, end func()) {
 	var body strings.Builder
 	c, problem := a.read(r, &body, e)
@@ -83,7 +83,7 @@ func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) 
 	if e.GZIP && r.Header.Get("Content-Encoding") == "gzip" {
 		unzip, err := gzip.NewReader(r.Body)
 		if body = unzip; err != nil {
-			body = strings.NewReader("") // not gzip, whatever the header says
+			body = strings.NewReader("") // not gzip, in spite of the header
 		}
 	}
 	n, err := io.Copy(buf, io.LimitReader(body, int64(e.Limit)+1))
@@ -93,8 +93,7 @@ func (a *account) read(r *http.Request, buf *strings.Builder, e *provider.Send) 
 	case err != nil:
 		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	case n > int64(e.Limit):
-		// Read on for a while. If the server closed early, the client would see a
-		// broken pipe instead of the answer.
+		// Read on for a while. If the server closed early, the client would see a broken pipe instead of the answer.
 		io.CopyN(io.Discard, r.Body, int64(e.Limit))
 		c, _ := e.Parse(r, "")
 		problem := a.provider.Say(http.StatusRequestEntityTooLarge)
@@ -186,8 +185,7 @@ func treat(addr string, o message.Outcome, faults []*fault) (message.Outcome, gr
 	return o, g
 }
 
-// pause waits for d. It reports false if the client left or the simulator was
-// closed meanwhile.
+// pause waits for d. It reports false if the client left or the simulator was closed meanwhile.
 func (s *Simulator) pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true

@@ -91,7 +91,7 @@ func TestFaultReplacesAnswer(t *testing.T) {
 			for _, account := range []string{"sg", "mg"} {
 				want := 2
 				if c.stored {
-					want = 4 // what was stored has events, whatever was answered
+					want = 4 // stored mail has events after every answer
 				}
 				if have := r.Hooks.Events(account); len(have) != want {
 					t.Errorf("%s: events %v", account, simtest.Summaries(have))

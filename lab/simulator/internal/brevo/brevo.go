@@ -265,7 +265,7 @@ func (g Brevo) blocked(r *http.Request) provider.Answer {
 	return provider.JSON(200, map[string]any{"count": count, "contacts": g.Items(list)})
 }
 
-// unblock removes an address, whatever it was blocked for.
+// unblock removes an address that was blocked for any reason.
 func (g Brevo) unblock(r *http.Request) provider.Answer {
 	removed := false
 	for _, l := range lists {

@@ -31,8 +31,8 @@ func open(t *testing.T, o simulator.Options) *client {
 	o.KeepContent = true
 	r := simtest.New(t, o)
 	hooks := strings.TrimSuffix(r.Accounts()[0].WebhookURL, "sg")
-	require.NoError(t, r.AddAccount(simulator.Account{Name: "br", Kind: simulator.Brevo, Key: "xkeysib-k", SigningKey: "a-token",
-		Domain: "example.com", WebhookURL: hooks + "br"}))
+	require.NoError(t, r.AddAccount(simulator.Account{Name: "br", Kind: simulator.Brevo, Key: "xkeysib-k",
+		SigningKey: "a-token", Domain: "example.com", WebhookURL: hooks + "br"}))
 	return &client{r, t}
 }
 
@@ -121,7 +121,8 @@ func (c *client) posts() (list []string, first object) {
 func TestBatchAndItsEvents(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
-	status, answer := c.call("POST", "/v3/smtp/email", batch("click@sim.test", "hardbounce@sim.test", "suppressed-spam@sim.test"))
+	status, answer := c.call("POST", "/v3/smtp/email",
+		batch("click@sim.test", "hardbounce@sim.test", "suppressed-spam@sim.test"))
 	ids := answer["messageIds"].([]any)
 	require.Equal(t, 201, status)
 	require.Len(t, ids, 3)
@@ -170,9 +171,9 @@ func TestCallIsSentWholeOrNotAtAll(t *testing.T) {
 		"a list":           {[]object{mail(nil)}, "400 bad_request"},
 		"a number":         {mail(object{"headers": object{"X-A": 1}}), "400 bad_request"},
 		"no sender":        {mail(object{"sender": nil}), "400 missing_parameter"},
-		"bad sender":       {mail(object{"sender": object{"email": "nobody"}}), "400 invalid_parameter"},
+		"bad sender":       {mail(object{"sender": object{"email": "no-address"}}), "400 invalid_parameter"},
 		"no recipient":     {mail(object{"to": nil}), "400 missing_parameter"},
-		"bad recipient":    {batch("a@example.com", "nobody"), "400 invalid_parameter"},
+		"bad recipient":    {batch("a@example.com", "no-address"), "400 invalid_parameter"},
 		"no subject":       {mail(object{"subject": nil}), "400 missing_parameter"},
 		"no content":       {mail(object{"textContent": nil}), "400 missing_parameter"},
 		"content too late": {late, "400 invalid_parameter"},
@@ -292,7 +293,8 @@ func TestLog(t *testing.T) {
 func TestBlockedContacts(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6, Suppress: true})
-	c.call("POST", "/v3/smtp/email", batch("hardbounce@sim.test", "complain@sim.test", "unsubscribe@sim.test", "a@example.com"))
+	c.call("POST", "/v3/smtp/email", batch("hardbounce@sim.test", "complain@sim.test", "unsubscribe@sim.test",
+		"a@example.com"))
 	c.SettleAll(t)
 	_, answer := c.call("GET", "/v3/smtp/blockedContacts?limit=2&sort=asc", nil)
 	require.EqualValues(t, 3, answer["count"])

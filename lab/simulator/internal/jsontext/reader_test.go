@@ -85,7 +85,8 @@ func TestDecodeReadsWhatUnmarshalReads(t *testing.T) {
 	for _, doc := range []string{
 		`{"in":{"a":"x\u00e4","b":-7},"ptr":{"a":"p"},"list":[{"a":"1"},{"b":2}],"tags":["a","b"],"yes":true,"other":[{}]}`,
 		`{"in":null,"ptr":null,"list":null,"tags":null,"yes":null}`, `{}`,
-		`{"in":1}`, `{"in":{"a":1}}`, `{"in":{"b":"1"}}`, `{"in":{"b":1.5}}`, `{"yes":"true"}`, `{"tags":[1]}`, `[]`, ``, `{}x`,
+		`{"in":1}`, `{"in":{"a":1}}`, `{"in":{"b":"1"}}`, `{"in":{"b":1.5}}`, `{"yes":"true"}`, `{"tags":[1]}`, `[]`, ``,
+		`{}x`,
 	} {
 		var have, want outer
 		ok, err := Decode(doc, &have), json.Unmarshal([]byte(doc), &want)

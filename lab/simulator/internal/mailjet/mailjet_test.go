@@ -144,8 +144,8 @@ func TestEachMessageHasAResult(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
 	var a answer
-	status := c.call("POST", "/v3.1/send", messages(mail("a@example.com", nil), mail("nobody", nil), mail("b@example.com",
-		object{"Cc": []object{{"Email": "c@example.com"}}}), mail("refused@sim.test", nil)), &a)
+	status := c.call("POST", "/v3.1/send", messages(mail("a@example.com", nil), mail("no-address", nil),
+		mail("b@example.com", object{"Cc": []object{{"Email": "c@example.com"}}}), mail("refused@sim.test", nil)), &a)
 	if status != 400 || fmt.Sprint(a.codes()) != "[ok mj-0013 ok mj-0013]" || a.Messages[1].Errors[0].ErrorRelatedTo[0] !=
 		"To[0].Email" {
 		t.Error(status, a)
@@ -210,7 +210,8 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		}
 	}
 	var a answer
-	c.call("POST", "/v3.1/send", messages(mail("code@example.com", object{"TextPart": "a[[data:x]]b[[var:y:z]]c[[x]]"})), &a)
+	c.call("POST", "/v3.1/send", messages(mail("code@example.com",
+		object{"TextPart": "a[[data:x]]b[[var:y:z]]c[[x]]"})), &a)
 	if got := c.Copies("code")[0].Text; got != "abc[[x]]" {
 		t.Error(got)
 	}
@@ -225,7 +226,8 @@ func TestOutcomes(t *testing.T) {
 		"rejected": "blocked/content blocked", "suppressed-bounce": "blocked/preblocked",
 		"suppressed-spam": "blocked/spam reporter", "suppressed-unsub": "sent", "complain": "sent spam",
 		"unsubscribe": "sent unsub", "open": "open sent", "click": "click open sent", "async": "bounce/user unknown sent",
-		"overquota": "sent", "lostevent": "", "silent": "", "expire": "bounce/greylisted bounce/greylisted bounce/no mail host",
+		"overquota": "sent", "lostevent": "", "silent": "",
+		"expire": "bounce/greylisted bounce/greylisted bounce/no mail host",
 	}
 	for name := range outcomes {
 		c.call("POST", "/v3.1/send", messages(mail(name+"@sim.test", nil)), &answer{})

@@ -105,8 +105,7 @@ func (g Mailjet) parse(_ *http.Request, body string) (*provider.Call, *provider.
 // roles are the properties of recipients by the names of their roles.
 var roles = map[string]string{"to": "To", "cc": "Cc", "bcc": "Bcc"}
 
-// answer returns the results of the messages, of which those without a flaw have ids. The status is 400 if one of them
-// is refused.
+// answer returns the results of the messages. Those without a flaw have ids. The status is 400 if one is refused.
 func (g Mailjet) answer(list []letter, found []provider.Flaw, ids []string) provider.Answer {
 	status, results := 200, []any{}
 	for i, f := range found {

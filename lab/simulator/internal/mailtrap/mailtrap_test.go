@@ -34,8 +34,8 @@ func open(t *testing.T, o simulator.Options) *client {
 	o.KeepContent = true
 	r := simtest.New(t, o)
 	hooks := strings.TrimSuffix(r.Accounts()[0].WebhookURL, "sg")
-	require.NoError(t, r.AddAccount(simulator.Account{Name: "mt", Kind: simulator.Mailtrap, Key: "token", Domain: "example.com",
-		WebhookURL: hooks + "mt"}))
+	require.NoError(t, r.AddAccount(simulator.Account{Name: "mt", Kind: simulator.Mailtrap, Key: "token",
+		Domain: "example.com", WebhookURL: hooks + "mt"}))
 	key := r.Accounts()[2].SigningKey
 	require.Len(t, key, 32)
 	return &client{r, t, key}
@@ -129,8 +129,10 @@ func (c *client) events() (list []event, forged, posts int) {
 func TestBatchHasAResultForEachMail(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
-	list := []object{request("a@example.com", object{"subject": "Own", "headers": object{"X-B": "2"}}), request("nobody", nil),
-		request("refused@sim.test", nil), request("click@sim.test", object{"cc": to("cc@example.com"), "bcc": to("b@example.com")})}
+	list := []object{request("a@example.com", object{"subject": "Own", "headers": object{"X-B": "2"}}),
+		request("no-address", nil),
+		request("refused@sim.test", nil), request("click@sim.test",
+			object{"cc": to("cc@example.com"), "bcc": to("b@example.com")})}
 	var r result
 	require.Equal(t, 200, c.call("POST", "/api/batch", batch(list...), &r))
 	require.Len(t, r.Responses, 4)
@@ -201,7 +203,8 @@ func TestCallsThatAreRefused(t *testing.T) {
 		require.Contains(t, strings.Join(r.Errors, ""), test.want, name)
 		require.Equal(t, test.status == 200, c.Stats("mt").Copies > before, name)
 	}
-	for header, want := range map[string]int{"Authorization=": 401, "Authorization=Bearer x": 401, "Api-Token=token": 200} {
+	for header, want := range map[string]int{"Authorization=": 401, "Authorization=Bearer x": 401,
+		"Api-Token=token": 200} {
 		name, value, _ := strings.Cut(header, "=")
 		require.Equal(t, want, c.call("GET", "/api/domains", nil, nil, "Authorization", "", name, value), header)
 	}
@@ -217,8 +220,8 @@ func TestFaults(t *testing.T) {
 		simulator.ModeFull:       "403 You have reached the limit of your billing plan",
 		simulator.ModeUnverified: "403 The domain of the sender is not verified", simulator.ModeBlocked: "403 Forbidden",
 		simulator.ModeNotAllowed: "403 Sending is suspended for this account", simulator.ModeRate: "429 ",
-		simulator.ModeLargeBatch: "400 Batch size exceeds 500 messages", simulator.ModeTooLarge: "413 Request entity too large",
-		simulator.ModeAcceptThenClose: "0 ",
+		simulator.ModeLargeBatch: "400 Batch size exceeds 500 messages",
+		simulator.ModeTooLarge:   "413 Request entity too large", simulator.ModeAcceptThenClose: "0 ",
 	} {
 		id := c.Inject(simulator.Fault{Account: "mt", Mode: mode})
 		var r result
@@ -280,7 +283,8 @@ func TestLogs(t *testing.T) {
 	require.Nil(t, second.Next)
 	const category = "filters[category][value]"
 	require.Equal(t, 1, page("filters[category][operator]", "equal", category, "other").Total)
-	require.Equal(t, 151, page("filters[category][operator]", "equal", category+"[]", "other", category+"[]", "chunk").Total)
+	require.Equal(t, 151, page("filters[category][operator]", "equal", category+"[]", "other", category+"[]",
+		"chunk").Total)
 	require.Equal(t, 151, page("filters[categorie][operator]", "equal", "filters[categorie][value]", "other").Total,
 		"filters that are not known are ignored")
 	require.Equal(t, 1, page("filters[to][operator]", "ci_equal", "filters[to][value]", "HardBounce@sim.test").Total)

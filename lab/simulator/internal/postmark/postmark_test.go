@@ -27,7 +27,8 @@ func open(t *testing.T, o simulator.Options) *client {
 	o.KeepContent = true
 	r := simtest.New(t, o)
 	hooks := strings.TrimSuffix(r.Accounts()[0].WebhookURL, "sg")
-	if err := r.AddAccount(simulator.Account{Name: "pm", Kind: simulator.Postmark, Key: "token", SigningKey: "user:password",
+	if err := r.AddAccount(simulator.Account{Name: "pm", Kind: simulator.Postmark, Key: "token",
+		SigningKey: "user:password",
 		WebhookURL: hooks + "pm"}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestBatchHasAResultForEachMessage(t *testing.T) {
 		to := fmt.Sprintf("a%d@example.com", i)
 		switch i {
 		case 7:
-			to = "nobody"
+			to = "no-address"
 		case 8:
 			to = "refused@sim.test"
 		case 9:
@@ -195,7 +196,7 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		"wrong type":  {"/email", mail("a@example.com", object{"Metadata": object{"a": 1}}), 422, 402},
 		"no from":     {"/email", mail("a@example.com", object{"From": nil}), 422, 300},
 		"no to":       {"/email", mail("a@example.com", object{"To": nil}), 422, 300},
-		"bad to":      {"/email", mail("nobody", nil), 422, 300},
+		"bad to":      {"/email", mail("no-address", nil), 422, 300},
 		"51":          {"/email", mail(strings.Join(simtest.Addresses(51), ","), nil), 422, 300},
 		"no body":     {"/email", mail("a@example.com", object{"TextBody": nil}), 422, 300},
 		"tag":         {"/email", mail("a@example.com", object{"Tag": strings.Repeat("x", 1001)}), 422, 300},
@@ -218,7 +219,8 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		}
 	}
 	var r result
-	if status := c.call("POST", "/email", mail("a@example.com", nil), &r, "X-Postmark-Server-Token", "other"); status != 401 ||
+	if status := c.call("POST", "/email", mail("a@example.com", nil), &r, "X-Postmark-Server-Token",
+		"other"); status != 401 ||
 		r.ErrorCode != 10 {
 		t.Error(status, r)
 	}
@@ -227,7 +229,8 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 	}
 	before := c.Stats("pm").Copies
 	r = result{}
-	if status := c.call("POST", "/email", mail("a@example.com", nil), &r, "X-Postmark-Server-Token", "POSTMARK_API_TEST"); status != 200 ||
+	if status := c.call("POST", "/email", mail("a@example.com", nil), &r, "X-Postmark-Server-Token",
+		"POSTMARK_API_TEST"); status != 200 ||
 		r.MessageID == "" || c.Stats("pm").Copies != before {
 		t.Error(status, r)
 	}
@@ -248,10 +251,12 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
 	for name, want := range map[string]string{
-		"deliver": "Delivery", "hardbounce": "Bounce/HardBounce", "blocked": "Bounce/Blocked", "mailboxfull": "Bounce/SoftBounce",
-		"softbounce": "Bounce/Transient Delivery", "invalid": "Bounce/BadEmailAddress", "rejected": "Bounce/SpamNotification",
+		"deliver": "Delivery", "hardbounce": "Bounce/HardBounce", "blocked": "Bounce/Blocked",
+		"mailboxfull": "Bounce/SoftBounce",
+		"softbounce":  "Bounce/Transient Delivery", "invalid": "Bounce/BadEmailAddress", "rejected": "Bounce/SpamNotification",
 		"complain": "Delivery SpamComplaint/SpamComplaint", "unsubscribe": "Delivery SubscriptionChange",
-		"open": "Delivery Open", "click": "Click Delivery Open", "async": "Bounce/HardBounce Delivery", "overquota": "Delivery",
+		"open": "Delivery Open", "click": "Click Delivery Open", "async": "Bounce/HardBounce Delivery",
+		"overquota": "Delivery",
 		"lostevent": "", "silent": "", "expire": "Bounce/SoftBounce Bounce/Transient Bounce/Transient",
 	} {
 		to := name + "@sim.test"
@@ -350,11 +355,13 @@ func TestMessagesAreFoundByMetadata(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{TimeScale: 1e6})
 	for _, to := range []string{"a@example.com", "b@example.com", "hardbounce@sim.test"} {
-		c.call("POST", "/email", mail(to, object{"Tag": "t", "Metadata": object{simtest.RecipientKey: to, "chunk": "7"}}), &result{})
+		c.call("POST", "/email", mail(to, object{"Tag": "t", "Metadata": object{simtest.RecipientKey: to, "chunk": "7"}}),
+			&result{})
 	}
 	c.posts()
 	for query, want := range map[string]int{
-		"": 3, "&metadata_chunk=7": 3, "&metadata_chunk=8": 0, "&metadata_sd_r=a@example.com": 1, "&recipient=b@example.com": 1,
+		"": 3, "&metadata_chunk=7": 3, "&metadata_chunk=8": 0, "&metadata_sd_r=a@example.com": 1,
+		"&recipient=b@example.com": 1,
 		"&tag=t&fromemail=shop@example.com&messagestream=outbound&status=sent": 3, "&status=queued": 0, "&subject=x": 0,
 		"&fromdate=2020-01-01T12:00:00": 3, "&todate=2020-01-01": 0,
 	} {
@@ -369,7 +376,8 @@ func TestMessagesAreFoundByMetadata(t *testing.T) {
 		f.Messages[0].Recipients[0] != "b@example.com" || f.Messages[0].Metadata["chunk"] != "7" {
 		t.Errorf("%+v", f)
 	}
-	for _, query := range []string{"", "?count=500", "?count=501&offset=0", "?count=500&offset=9501", "?count=1&offset=0&fromdate=x"} {
+	for _, query := range []string{"", "?count=500", "?count=501&offset=0", "?count=500&offset=9501",
+		"?count=1&offset=0&fromdate=x"} {
 		if status := c.call("GET", "/messages/outbound"+query, nil, &result{}); status != 422 {
 			t.Errorf("%s: %d", query, status)
 		}

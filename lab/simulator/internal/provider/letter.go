@@ -131,7 +131,8 @@ func (l *Letter) read(m *Mail, limits *Letters) Flaw {
 		}
 		size += len(data)
 		m.Head.Attachments = append(m.Head.Attachments,
-			message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type), strings.Clone(strings.TrimPrefix(f.ContentID, "cid:")), data))
+			message.NewAttachment(strings.Clone(f.Name), strings.Clone(f.Type),
+				strings.Clone(strings.TrimPrefix(f.ContentID, "cid:")), data))
 	}
 	for _, rule := range []struct {
 		wrong bool

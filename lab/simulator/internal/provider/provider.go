@@ -1,6 +1,6 @@
 // Package provider is what the kinds of simulated providers have in common. A kind is a [Provider]: tables of answers,
-// events, suppression lists and routes, and functions where kinds differ. The simulator reads requests, applies
-// faults, keeps mail and sends webhooks.
+// events, suppression lists and routes, and functions where kinds differ. The simulator reads requests, applies faults,
+// keeps mail and sends webhooks.
 package provider
 
 import (
@@ -21,9 +21,9 @@ type Customer struct {
 	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
-	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost: user:password,
-	// which webhooks carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64, Mailtrap: any text; empty =
-	// one is made. Amazon SES: unused.
+	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost:
+	// user:password, which webhooks carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64,
+	// Mailtrap: any text; empty = one is made. Amazon SES: unused.
 	SigningKey string `json:"signing_key,omitempty"`
 	// SMTP and LMTP: path of a Maildir that gets the reports about mail that was accepted. Empty = none are made.
 	Maildir   string `json:"maildir,omitempty"`
@@ -61,8 +61,8 @@ type Provider struct {
 	Conditions map[ConditionKind]Answer
 	// Unauthorized returns the status of the answer to a request without the key of the account, and 0 otherwise.
 	Unauthorized func(r *http.Request) int
-	// KeyLifetime is how long the answer to a call with an idempotency key is kept, in simulated time. 0 means that
-	// there are no such keys.
+	// KeyLifetime is how long the answer to a call with an idempotency key is kept, in simulated time. 0 means that there
+	// are no such keys.
 	KeyLifetime time.Duration
 	// Key returns the idempotency key of a call; nil = that of the header Idempotency-Key.
 	Key func(r *http.Request, c *Call) string

@@ -34,7 +34,8 @@ func open(t *testing.T, o simulator.Options) *client {
 	o.KeepContent = true
 	r := simtest.New(t, o)
 	hooks := strings.TrimSuffix(r.Accounts()[0].WebhookURL, "sg")
-	if err := r.AddAccount(simulator.Account{Name: "rs", Kind: simulator.Resend, Key: "re_k", WebhookURL: hooks + "rs"}); err != nil {
+	if err := r.AddAccount(simulator.Account{Name: "rs", Kind: simulator.Resend, Key: "re_k",
+		WebhookURL: hooks + "rs"}); err != nil {
 		t.Fatal(err)
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(r.Accounts()[2].SigningKey, "whsec_"))
@@ -151,7 +152,8 @@ func TestBatchAndItsEvents(t *testing.T) {
 			t.Fatalf("%+v", copies)
 		}
 	}
-	if list := c.events(); len(list) != 200 || list[0] != "a0@example.com email.delivered" || list[1] != "a0@example.com email.sent" {
+	if list := c.events(); len(list) != 200 || list[0] != "a0@example.com email.delivered" ||
+		list[1] != "a0@example.com email.sent" {
 		t.Errorf("%d events %v", len(list), list[:2])
 	}
 }
@@ -163,8 +165,9 @@ func TestOutcomes(t *testing.T) {
 		"deliver": "delivered sent", "hardbounce": "bounced sent", "blocked": "bounced sent", "mailboxfull": "bounced sent",
 		"softbounce": "delivered delivery_delayed sent", "expire": "bounced delivery_delayed delivery_delayed sent",
 		"suppressed-bounce": "suppressed", "suppressed-spam": "suppressed", "suppressed-unsub": "delivered sent",
-		"invalid": "bounced sent", "rejected": "bounced sent", "overquota": "failed sent", "complain": "complained delivered sent",
-		"open": "delivered opened sent", "click": "clicked delivered opened sent", "async": "bounced delivered sent",
+		"invalid": "bounced sent", "rejected": "bounced sent", "overquota": "failed sent",
+		"complain": "complained delivered sent",
+		"open":     "delivered opened sent", "click": "clicked delivered opened sent", "async": "bounced delivered sent",
 		"unsubscribe": "delivered sent", "lostevent": "sent", "silent": "",
 	} {
 		to := name + "@sim.test"
@@ -206,7 +209,7 @@ func TestInvalidEmailsAreRefused(t *testing.T) {
 		"no from":       {"/emails", mail("a@example.com", object{"from": nil}), 422, "missing_required_field"},
 		"bad from":      {"/emails", mail("a@example.com", object{"from": "x"}), 422, "invalid_from_address"},
 		"no to":         {"/emails", mail("a@example.com", object{"to": nil}), 422, "missing_required_field"},
-		"bad to":        {"/emails", mail("nobody", nil), 422, "validation_error"},
+		"bad to":        {"/emails", mail("no-address", nil), 422, "validation_error"},
 		"number as to":  {"/emails", mail("a@example.com", object{"to": 1}), 422, "validation_error"},
 		"51 recipients": {"/emails", mail("a@example.com", object{"to": simtest.Addresses(51)}), 422, "validation_error"},
 		"no subject":    {"/emails", mail("a@example.com", object{"subject": nil}), 422, "missing_required_field"},
@@ -217,7 +220,7 @@ func TestInvalidEmailsAreRefused(t *testing.T) {
 			"invalid_attachment"},
 		"empty batch": {"/emails/batch", []object{}, 422, "validation_error"},
 		"101":         {"/emails/batch", many, 422, "validation_error"},
-		"one of two":  {"/emails/batch", []object{mail("a@example.com", nil), mail("nobody", nil)}, 422, "validation_error"},
+		"one of two":  {"/emails/batch", []object{mail("a@example.com", nil), mail("no-address", nil)}, 422, "validation_error"},
 		"refused":     {"/emails/batch", []object{mail("a@example.com", nil), mail("refused@sim.test", nil)}, 422, "validation_error"},
 	} {
 		before := c.Stats("rs").Copies
@@ -230,11 +233,13 @@ func TestInvalidEmailsAreRefused(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{"": "missing_api_key", "Bearer other": "invalid_api_key"} {
-		if status, answer, _ := c.call("POST", "/emails", mail("a@example.com", nil), "Authorization", key); answer["name"] != want {
+		if status, answer, _ := c.call("POST", "/emails", mail("a@example.com", nil), "Authorization",
+			key); answer["name"] != want {
 			t.Error(key, status, answer)
 		}
 	}
-	for path, want := range map[string]int{"GET /emails/x": 404, "GET /none": 404, "PUT /emails": 405, "GET /domains": 200} {
+	for path, want := range map[string]int{"GET /emails/x": 404, "GET /none": 404, "PUT /emails": 405,
+		"GET /domains": 200} {
 		method, path, _ := strings.Cut(path, " ")
 		if status, answer, _ := c.call(method, path, nil); status != want {
 			t.Error(path, status, answer)
@@ -246,7 +251,7 @@ func TestPermissiveBatchSendsTheValidOnes(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{})
 	c.Inject(simulator.Fault{Account: "rs", Mode: simulator.ModeRefuse, Pattern: "c@*"})
-	status, answer, _ := c.call("POST", "/emails/batch", []object{mail("a@example.com", nil), mail("nobody", nil),
+	status, answer, _ := c.call("POST", "/emails/batch", []object{mail("a@example.com", nil), mail("no-address", nil),
 		mail("b@example.com", nil), mail("c@example.com", nil)}, "x-batch-validation", "permissive")
 	if status != 200 || len(answer["data"].([]any)) != 2 || fmt.Sprint(answer["errors"].([]any)[0].(object)["index"],
 		answer["errors"].([]any)[1].(object)["index"]) != "1 3" || c.Stats("rs").Copies != 2 {
@@ -262,7 +267,8 @@ func TestAttachmentsVanishInBatches(t *testing.T) {
 	c.call("POST", "/emails", mail("a@example.com", more))
 	c.call("POST", "/emails/batch", []object{mail("b@example.com", more)})
 	a, b := c.Copies("a"), c.Copies("b")
-	if len(a) != 1 || len(b) != 1 || len(a[0].Attachments) != 1 || a[0].Attachments[0].Size != 2 || len(b[0].Attachments) != 0 ||
+	if len(a) != 1 || len(b) != 1 || len(a[0].Attachments) != 1 || a[0].Attachments[0].Size != 2 ||
+		len(b[0].Attachments) != 0 ||
 		a[0].Headers["X-A"] != "1" || a[0].Headers["Reply-To"] != "r@example.com" {
 		t.Errorf("%+v %+v", a, b)
 	}
@@ -296,7 +302,8 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		_, first := send("k", "a@example.com")
 		time.Sleep(24*time.Hour - time.Second)
-		if status, again := send("k", "a@example.com"); status != 200 || again["id"] != first["id"] || len(sim.Copies("a")) != 1 {
+		if status, again := send("k", "a@example.com"); status != 200 || again["id"] != first["id"] ||
+			len(sim.Copies("a")) != 1 {
 			t.Error(status, first, again)
 		}
 		if status, answer := send("k", "b@example.com"); status != 409 || answer["name"] != "invalid_idempotent_request" {
@@ -307,7 +314,8 @@ func TestIdempotencyKeys(t *testing.T) {
 			t.Error(status, answer)
 		}
 		time.Sleep(time.Second) // the key is free again after a day
-		if status, again := send("k", "b@example.com"); status != 200 || again["id"] == first["id"] || len(sim.Copies("b")) != 1 {
+		if status, again := send("k", "b@example.com"); status != 200 || again["id"] == first["id"] ||
+			len(sim.Copies("b")) != 1 {
 			t.Error(status, again)
 		}
 		// A refused call does not take its key.
@@ -364,8 +372,8 @@ func TestFaults(t *testing.T) {
 		simulator.ModeFull: "429 monthly_quota_exceeded", simulator.ModeRate: "429 rate_limit_exceeded",
 		simulator.ModeUnverified: "403 validation_error", simulator.ModeNotAllowed: "403 suspended_api_key",
 		simulator.ModeBlocked: "403 invalid_permission", simulator.ModeTooLarge: "413 validation_error",
-		simulator.ModeRefuse: "422 validation_error", simulator.ModeGarbage: "200 <nil>", simulator.ModeCloseUnread: "0 <nil>",
-		simulator.ModeLargeBatch: "422 validation_error",
+		simulator.ModeRefuse: "422 validation_error", simulator.ModeGarbage: "200 <nil>",
+		simulator.ModeCloseUnread: "0 <nil>", simulator.ModeLargeBatch: "422 validation_error",
 	} {
 		id := c.Inject(simulator.Fault{Account: "rs", Mode: mode, RetryAfter: 90 * time.Second})
 		status, answer, header := c.call("POST", "/emails", mail("a@example.com", nil))
@@ -418,7 +426,8 @@ func TestEmailsByPage(t *testing.T) {
 		t.Fatal(page)
 	}
 	last := data[1].(object)["id"].(string)
-	if _, page, _ := c.call("GET", "/emails?after="+last, nil); len(page["data"].([]any)) != 1 || page["has_more"] != false {
+	if _, page, _ := c.call("GET", "/emails?after="+last, nil); len(page["data"].([]any)) != 1 ||
+		page["has_more"] != false {
 		t.Error(page)
 	}
 	if _, page, _ := c.call("GET", "/emails?before="+last, nil); len(page["data"].([]any)) != 1 {

@@ -60,7 +60,8 @@ var statuses = map[int]provider.Answer{
 const (
 	badIdentity = "The from address does not match a verified Sender Identity. " +
 		"Mail cannot be sent until this error is resolved. " +
-		"Visit https://sendgrid.com/docs/for-developers/sending-email/sender-identity/ to see the Sender Identity requirements"
+		"Visit https://sendgrid.com/docs/for-developers/sending-email/sender-identity/ to see the Sender Identity " +
+		"requirements"
 	tooMany = `{"errors":[{"field":null,"message":"too many requests"}]}`
 )
 
@@ -165,8 +166,8 @@ func hooks(a *provider.Account, key *ecdsa.PrivateKey) provider.Hooks {
 		},
 		Gaps: func(*provider.Stage) []time.Duration { return gaps },
 		For:  24 * time.Hour,
-		// Without a source of randomness the signature follows from the content, so that a repeated post carries the
-		// same one.
+		// Without a source of randomness the signature follows from the content, so that a repeated post carries the same
+		// one.
 		Sign: func(p provider.Post) ([]byte, http.Header, error) {
 			timestamp := strconv.FormatInt(p.Time, 10)
 			hash := sha256.New()

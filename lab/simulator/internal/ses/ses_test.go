@@ -223,7 +223,7 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 		want   string
 	}{
 		"valid":       {func(*sesv2.SendEmailInput) {}, ""},
-		"bad address": {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "nobody" }, "BadRequestException"},
+		"bad address": {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "no-address" }, "BadRequestException"},
 		"refused": {func(in *sesv2.SendEmailInput) { in.Destination.ToAddresses[0] = "refused@sim.test" },
 			"BadRequestException"},
 		"no to": {func(in *sesv2.SendEmailInput) { in.Destination = &types.Destination{} }, "BadRequestException"},
@@ -265,7 +265,7 @@ func TestInvalidCallsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	in := bulk("a@example.com", "nobody", "refused@sim.test", "d@example.com")
+	in := bulk("a@example.com", "no-address", "refused@sim.test", "d@example.com")
 	in.BulkEmailEntries[3].ReplacementEmailContent.ReplacementTemplate.ReplacementTemplateData = aws.String(`{"a":`)
 	out, err := c.SendBulkEmail(t.Context(), in)
 	if err != nil {

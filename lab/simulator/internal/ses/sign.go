@@ -88,7 +88,7 @@ func signed(key string, r *http.Request, body string) bool {
 	_, secret, _ := strings.Cut(key, ":")
 	var text bytes.Buffer
 	query := strings.ReplaceAll(r.URL.Query().Encode(), "+", "%20")
-	path, _, _ := strings.Cut(r.RequestURI, "?") // as it was signed, whatever was cut off before
+	path, _, _ := strings.Cut(r.RequestURI, "?") // as it was signed, with the parts that were cut off before
 	text.WriteString(r.Method + "\n" + escape(path) + "\n" + query + "\n")
 	covered := map[string]bool{}
 	for name := range strings.SplitSeq(m[5], ";") {

@@ -188,8 +188,8 @@ func (r *Rig) Send(t *testing.T, account, prefix string, addrs ...string) {
 	}
 }
 
-// Attempt sends one mail and returns the status, or "cut" if the connection ended
-// early, or "hang" if a fault left it without an answer, which it does not wait for.
+// Attempt sends one mail and returns the status, "cut" if the connection ended early, or "hang" if a fault gives no
+// answer. It does not wait for that.
 func (r *Rig) Attempt(t *testing.T, account, id, addr string) (result, body string, header http.Header) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
-// Header fields of the requests that stand for transactions.
+// Header fields of the requests that represent transactions.
 const (
 	From = "Mail-From"
 	To   = "Rcpt-To"
@@ -36,7 +36,7 @@ func reply(code int, text string) provider.Answer {
 
 var unavailable = reply(421, "4.3.2 Service not available, try again later")
 
-// statuses are the replies that stand for a status of HTTP, so that faults have an effect of the same kind.
+// statuses are the replies in place of an HTTP status, so that faults have an effect of the same kind.
 var statuses = map[int]provider.Answer{
 	400: reply(554, "5.6.0 Message content is not acceptable"),
 	401: reply(530, "5.7.0 Authentication required"),
@@ -179,7 +179,7 @@ func read(h textproto.MIMEHeader, body io.Reader, head *message.Batch, content *
 		content.HTML = string(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")))
 	default:
 		delete(params, "name") // that of the disposition counts
-		head.Attachments = append(head.Attachments, message.NewAttachment(names["filename"], mime.FormatMediaType(kind, params),
-			strings.Trim(h.Get("Content-Id"), "<>"), data))
+		head.Attachments = append(head.Attachments, message.NewAttachment(names["filename"],
+			mime.FormatMediaType(kind, params), strings.Trim(h.Get("Content-Id"), "<>"), data))
 	}
 }

@@ -148,7 +148,7 @@ func TestRejectedRecipientsAreCounted(t *testing.T) {
 	t.Parallel()
 	c := open(t, simulator.Options{})
 	var a answer
-	list := to("a@example.com", "nobody", "refused@sim.test", "b@example.com")
+	list := to("a@example.com", "no-address", "refused@sim.test", "b@example.com")
 	status := c.call("POST", "transmissions", transmission(list, nil), &a)
 	if status != 200 || a.String() != "2+2 2000" || c.Stats("sp").Copies != 2 || a.Results.ID == "" {
 		t.Error(status, a)
@@ -158,7 +158,7 @@ func TestRejectedRecipientsAreCounted(t *testing.T) {
 	if status != 400 || a.String() != "0+0 5002" {
 		t.Error(status, a)
 	}
-	if status := c.call("POST", "transmissions", transmission(to("nobody"), nil), &a); status != 400 {
+	if status := c.call("POST", "transmissions", transmission(to("no-address"), nil), &a); status != 400 {
 		t.Error(status, a)
 	}
 }
@@ -203,7 +203,8 @@ func TestInvalidTransmissionsAreRefused(t *testing.T) {
 			t.Errorf("%s: stored %v", name, stored)
 		}
 	}
-	if status := c.call("POST", "transmissions", transmission(one, nil), &answer{}, "Authorization", "Bearer key"); status != 401 {
+	if status := c.call("POST", "transmissions", transmission(one, nil), &answer{}, "Authorization",
+		"Bearer key"); status != 401 {
 		t.Error(status)
 	}
 }
@@ -213,13 +214,15 @@ func TestTemplates(t *testing.T) {
 	c := open(t, simulator.Options{})
 	list := to("a@example.com", "b@example.com")
 	list[0]["substitution_data"] = object{"v": `<b> & {{w}}`}
-	body := transmission(list, object{"subject": "{{v}}|{{{v}}}", "text": "{{ v }} https://x.test/?{{v}}&{{{v}}} {{none}}|",
+	body := transmission(list, object{"subject": "{{v}}|{{{v}}}",
+		"text": "{{ v }} https://x.test/?{{v}}&{{{v}}} {{none}}|",
 		"html": `{{v}}|{{{v}}}|<a href="https://x.test/?{{v}}">{{address.name}}</a>`, "headers": object{"X-A": "{{{v}}} ü"}})
 	body["substitution_data"] = object{"v": "all", "w": "other"}
 	c.call("POST", "transmissions", body, &answer{})
 	a, b := c.Copies("a")[0], c.Copies("b")[0]
 	const v = "<b> & {{w}}"
-	if a.Subject != v+"|"+v || a.Text != v+" https://x.test/?%3Cb%3E+%26+%7B%7Bw%7D%7D&"+v+" |" || a.Headers["X-A"] != v+" ü" ||
+	if a.Subject != v+"|"+v || a.Text != v+" https://x.test/?%3Cb%3E+%26+%7B%7Bw%7D%7D&"+v+" |" ||
+		a.Headers["X-A"] != v+" ü" ||
 		a.HTML != "&lt;b&gt; &amp; {{w}}|"+v+`|<a href="https://x.test/?%3Cb%3E+%26+%7B%7Bw%7D%7D">N</a>` {
 		t.Errorf("%+v", a.Content)
 	}
@@ -275,8 +278,10 @@ func TestOutcomes(t *testing.T) {
 		"rejected": "injection policy_rejection/25", "suppressed-bounce": "generation_rejection",
 		"suppressed-spam": "generation_rejection", "suppressed-unsub": "generation_rejection",
 		"complain": "delivery injection spam_complaint", "unsubscribe": "delivery injection list_unsubscribe",
-		"open": "delivery injection open", "click": "click delivery injection open", "async": "delivery injection out_of_band/10",
-		"overquota": "delivery injection", "lostevent": "injection", "silent": "", "expire": "bounce/24 delay/20 delay/20 injection",
+		"open": "delivery injection open", "click": "click delivery injection open",
+		"async":     "delivery injection out_of_band/10",
+		"overquota": "delivery injection", "lostevent": "injection", "silent": "",
+		"expire": "bounce/24 delay/20 delay/20 injection",
 	}
 	for name := range outcomes {
 		c.call("POST", "transmissions", transmission(to(name+"@sim.test"), nil), &answer{})
@@ -354,7 +359,8 @@ func TestEventsAreFoundByCampaign(t *testing.T) {
 			t.Errorf("%s: %d %s %+v", query, status, got, p.Links)
 		}
 	}
-	for _, query := range []string{"per_page=0", "per_page=10001", "from=x", "cursor=x", "campaigns=" + strings.Repeat("x", 4096)} {
+	for _, query := range []string{"per_page=0", "per_page=10001", "from=x", "cursor=x",
+		"campaigns=" + strings.Repeat("x", 4096)} {
 		if status := c.call("GET", "events/message?"+query, nil, &page{}); status != 400 {
 			t.Error(query[:9], status)
 		}
@@ -395,7 +401,7 @@ func TestSuppressions(t *testing.T) {
 		"?per_page=3&cursor=at-3":    "[x@example.com Compliance]",
 		"?per_page=1":                "[hardbounce@sim.test Bounce Rule next]",
 		"/HardBounce@sim.test":       "[hardbounce@sim.test Bounce Rule]",
-		"/nobody@sim.test":           "[]",
+		"/unknown@sim.test":          "[]",
 		"?from=2099-01-01T00:00:00Z": "[]",
 	} {
 		if got := fmt.Sprint(list(query)); got != want {
