@@ -37,7 +37,7 @@ type statements struct {
 // The parts of statements on rows. A row that has ended does not exist.
 const (
 	columns = `(part, key, version, value, gone, ends)`
-	// values are the parameters of a row, the first of which has the number %d.
+	// values are the parameters of a row; the first one has the number %d.
 	endsAt    = `CASE WHEN %s > 0 THEN now() + interval '1 microsecond' * %[1]s END`
 	lives     = `(t.ends IS NULL OR t.ends > now())`
 	replace   = `version = excluded.version, value = excluded.value, gone = excluded.gone, ends = excluded.ends`
@@ -68,7 +68,8 @@ func newStatements(schema string, t *shapes.Table) *statements {
 	s := &statements{table: schema + "." + t.Name}
 	s.dropParts = `DELETE FROM ` + s.table + ` WHERE part = ANY($1)`
 	if t.Log {
-		s.append = `INSERT INTO ` + s.table + ` (part, number, token, value) SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea
+		s.append = `INSERT INTO ` + s.table + ` (part, number, token, value)
+			SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea
 			WHERE CASE WHEN $2 = 1 THEN NOT EXISTS (SELECT FROM ` + s.table + ` WHERE part = $1)
 			ELSE EXISTS (SELECT FROM ` + s.table + ` WHERE part = $1 AND number = $2 - 1) END ON CONFLICT DO NOTHING`
 		s.read = `SELECT number, token, value FROM ` + s.table + ` WHERE part = $1 AND number > $2 ORDER BY number LIMIT $3`
@@ -92,8 +93,10 @@ func newStatements(schema string, t *shapes.Table) *statements {
 		WHERE t.part = $1 AND t.key >= $2 AND t.key < $3 AND ` + lives + ` ORDER BY t.key`
 	s.findMany = `SELECT ` + selectRow + `, a.n FROM unnest($1::bytea[], $2::bytea[], $3::bytea[]) WITH ORDINALITY
 		AS a (part, low, high, n) JOIN LATERAL (SELECT * FROM ` + s.table + ` AS r
-		WHERE r.part = a.part AND r.key >= a.low AND r.key < a.high OFFSET 0) AS t ON true WHERE ` + lives + ` ORDER BY a.n, t.key`
-	s.removeRows = `DELETE FROM ` + s.table + ` AS t USING unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS a (part, low, high)
+		WHERE r.part = a.part AND r.key >= a.low AND r.key < a.high OFFSET 0) AS t ON true
+		WHERE ` + lives + ` ORDER BY a.n, t.key`
+	s.removeRows = `DELETE FROM ` + s.table + ` AS t
+		USING unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS a (part, low, high)
 		WHERE t.part = a.part AND t.key >= a.low AND t.key < a.high`
 	s.removeIn = `WITH piece AS (SELECT (SELECT key FROM ` + s.table + ` WHERE part = $1 AND key >= $2 AND key < $3
 		ORDER BY key OFFSET ` + fmt.Sprint(sweepRows) + ` LIMIT 1) AS high),
@@ -154,7 +157,9 @@ func (e *engine) Put(ctx context.Context, puts ...shapes.Put) error {
 const swapTries = 20
 
 // Swap implements shapes.Engine.
-func (e *engine) Swap(ctx context.Context, swaps []shapes.Swap, also ...shapes.Put) (refused []shapes.Refusal, err error) {
+func (e *engine) Swap(
+	ctx context.Context, swaps []shapes.Swap, also ...shapes.Put,
+) (refused []shapes.Refusal, err error) {
 	if len(swaps) == 0 {
 		return nil, nil
 	}
@@ -439,7 +444,9 @@ func (e *engine) RemoveRange(ctx context.Context, t *shapes.Table, part, from, t
 }
 
 // RemoveParts implements shapes.Engine. A lock makes sure that no row that was on its way is left behind a fence.
-func (e *engine) RemoveParts(ctx context.Context, t *shapes.Table, fence int64, keep time.Duration, parts ...[]byte) error {
+func (e *engine) RemoveParts(
+	ctx context.Context, t *shapes.Table, fence int64, keep time.Duration, parts ...[]byte,
+) error {
 	s := e.statements[t]
 	if fence == 0 {
 		return e.exec(ctx, s.dropParts, parts)

@@ -109,7 +109,8 @@ func TestServerIsAway(t *testing.T) {
 	require.Error(t, err)
 	require.Error(t, s.Ping(t.Context()))
 	p.Accept()
-	require.Eventually(t, func() bool { return s.PutBatch(t.Context(), b, first) == nil }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return s.PutBatch(t.Context(), b, first) == nil }, time.Minute,
+		20*time.Millisecond)
 	require.NoError(t, s.Ping(t.Context()))
 	_, err = s.Batch(t.Context(), b.ID)
 	require.NoError(t, err)

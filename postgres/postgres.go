@@ -26,8 +26,8 @@ import (
 
 // Config says how PostgreSQL is used.
 type Config struct {
-	// URL is a connection string as pgx reads it: postgres://user:password@host1,host2/database?sslmode=verify-full.
-	// Of several hosts the one that can write is used.
+	// URL is a connection string as pgx reads it: postgres://user:password@host1,host2/database?sslmode=verify-full. Of
+	// several hosts the one that can write is used.
 	URL string
 	// Schema is the schema that holds all tables: up to 40 lower-case letters, digits and underscores. Empty:
 	// "safedelivr".
@@ -48,7 +48,8 @@ var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 func (c *Config) complete() (*pgxpool.Config, error) {
 	c.Schema = cmp.Or(c.Schema, "safedelivr")
 	if !validSchema.MatchString(c.Schema) {
-		return nil, fmt.Errorf("%w: schema %q: up to 40 lower-case letters, digits and underscores", models.ErrInvalid, c.Schema)
+		return nil, fmt.Errorf("%w: schema %q: up to 40 lower-case letters, digits and underscores", models.ErrInvalid,
+			c.Schema)
 	}
 	c.Timeout = cmp.Or(c.Timeout, 20*time.Second)
 	if c.Logger == nil {

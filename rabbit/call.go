@@ -10,9 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// within runs f and returns when f returns or ctx ends. Calls of the library take no
-// context and hang until the heartbeat fails if the peer does not answer. f may go
-// on after within returned an error, so the caller must not read what f writes then.
+// within runs f and returns when f returns or ctx ends. Calls of the library take no context. If the peer does not
+// answer, they hang until the heartbeat fails. f may go on after within returned an error, so then the caller must not
+// read what f writes.
 func within(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()

@@ -19,9 +19,8 @@ const (
 // errLocked says that another process browses the parking lot.
 var errLocked = errors.New("another process browses the parking lot")
 
-// browse fetches up to limit parked messages until f returns true, and puts back
-// what f did not acknowledge. One process browses at a time, because no other sees
-// what is fetched, and would take it for gone.
+// browse fetches up to limit parked messages until f returns true, and puts back what f did not acknowledge. One
+// process browses at a time, because no other sees what is fetched, and would take it for gone.
 func (b *Broker) browse(ctx context.Context, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
 	wait := ctx
 	if _, ok := ctx.Deadline(); !ok {
@@ -54,8 +53,8 @@ func (b *Broker) browseLocked(ctx context.Context, ch *amqp.Channel, limit int,
 	if err == nil {
 		err = b.fetch(ctx, ch, limit, f)
 	}
-	// RabbitMQ handles commands in order. When it has answered the last of these, it has
-	// the acknowledgements, and the next holder of the lock sees the rest.
+	// RabbitMQ handles commands in order. When it has answered the last of these, it has the acknowledgements, and the
+	// next holder of the lock sees the rest.
 	if back := ch.Nack(0, true, true); err == nil {
 		err = back
 	}
@@ -65,8 +64,8 @@ func (b *Broker) browseLocked(ctx context.Context, ch *amqp.Channel, limit int,
 	return err
 }
 
-// lock takes the lock of the parking lot: an exclusive queue, which is deleted with
-// its consumer. That ends with the channel, whatever happens. Errors: errLocked.
+// lock takes the lock of the parking lot: an exclusive queue, which is deleted with its consumer. The consumer always
+// ends with the channel. Errors: errLocked.
 func (b *Broker) lock(ch *amqp.Channel) error {
 	name := b.topology.parkedLock()
 	_, err := ch.QueueDeclare(name, false, true, true, false, nil)
@@ -83,9 +82,8 @@ func (b *Broker) lock(ch *amqp.Channel) error {
 // gatherAtOnce is how many messages are moved into the parking lot at once.
 const gatherAtOnce = 100
 
-// gather moves up to limit messages that left a delay and found no queue into the
-// parking lot. If they were browsed where they are, that would count as deliveries.
-// What cannot be moved now stays for the next browse.
+// gather moves up to limit messages that left a delay and found no queue into the parking lot. If they were browsed
+// where they are, that would count as deliveries. What cannot be moved now stays for the next browse.
 func (b *Broker) gather(ctx context.Context, ch *amqp.Channel, limit int) error {
 	for limit > 0 {
 		var out []*outgoing
@@ -148,8 +146,7 @@ func (b *Broker) Parked(ctx context.Context, limit int) ([]models.Parked, error)
 	return out, nil
 }
 
-// takeParked finds a parked message, calls then, and removes the message if then
-// succeeds. Errors: models.ErrNotFound.
+// takeParked finds a parked message, calls then, and removes the message if then succeeds. Errors: models.ErrNotFound.
 func (b *Broker) takeParked(ctx context.Context, id string, then func(*amqp.Delivery) error) error {
 	found := false
 	err := b.browse(ctx, maxBrowse, func(d *amqp.Delivery) (bool, error) {

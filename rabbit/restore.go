@@ -120,7 +120,7 @@ func (r *restorer) whole(ctx context.Context, c *connection) error {
 	defer r.mu.Unlock()
 	r.missing = nil
 	if missing(err) {
-		r.missing = fmt.Errorf("%w: a part of what is declared on RabbitMQ was removed: %w", models.ErrUnavailable, err)
+		r.missing = fmt.Errorf("%w: an exchange, queue or binding was removed from RabbitMQ: %w", models.ErrUnavailable, err)
 		select {
 		case r.hint <- struct{}{}:
 		default:

@@ -26,7 +26,8 @@ type engine struct {
 }
 
 // statements are the texts of the statements on a table. The parameters of a row are ?1 to ?6, and ?7 is the time. The
-// driver makes a text for each number, so that what is written often has plain parameters. A limit is written ? + 0: SQLite prepares a statement anew when the parameter of a plain limit is bound.
+// driver makes a text for each number, so that what is written often has plain parameters. A limit is written ? + 0:
+// SQLite prepares a statement anew when the parameter of a plain limit is bound.
 type statements struct {
 	ddl                                   string
 	insert, insertPlain                   string
@@ -55,7 +56,8 @@ func newStatements(t *shapes.Table) *statements {
 			EXISTS (SELECT 1 FROM ` + name + ` WHERE part = ?1 AND number = ?2 - 1)) ON CONFLICT DO NOTHING`
 		s.read = `SELECT number, token, value FROM ` + name + ` WHERE part = ? AND number > ? ORDER BY number LIMIT ? + 0`
 		s.last = `SELECT number, token, value FROM ` + name + ` WHERE part = ? ORDER BY number DESC LIMIT 1`
-		s.trim = deleteSome(name, `part, number`, `part = ?1 AND number < min(?2, (SELECT max(number) FROM `+name+` WHERE part = ?1))`)
+		s.trim = deleteSome(name, `part, number`, `part = ?1 AND number < min(?2, (SELECT max(number) FROM `+
+			name+` WHERE part = ?1))`)
 		s.rewrite = `UPDATE ` + name + ` SET value = ?3 WHERE part = ?1 AND number = ?2 AND value = ?4`
 		s.dropParts = deleteSome(name, `part, number`, `part = ?1`)
 		return s
@@ -357,7 +359,9 @@ func (e *engine) RemoveRange(ctx context.Context, t *shapes.Table, part, from, t
 }
 
 // RemoveParts implements shapes.Engine. The fence, whose key is empty, comes first.
-func (e *engine) RemoveParts(ctx context.Context, t *shapes.Table, fence int64, keep time.Duration, parts ...[]byte) error {
+func (e *engine) RemoveParts(
+	ctx context.Context, t *shapes.Table, fence int64, keep time.Duration, parts ...[]byte,
+) error {
 	s := e.statements[t]
 	for _, part := range parts {
 		statement, args := s.dropParts, []any{part}

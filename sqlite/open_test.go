@@ -39,7 +39,8 @@ func TestOpenInUse(t *testing.T) {
 func TestOpenNewerSchema(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	require.NoError(t, s.engine.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
+	require.NoError(t, s.engine.write(t.Context(), 0,
+		func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
 	require.NoError(t, s.Close())
 	for range 2 {
 		_, err := Open(dir, Options{})
@@ -153,7 +154,7 @@ func TestSweep(t *testing.T) {
 		require.NoError(t, s.SetAgendaMark(ctx, shard, now.Add(-time.Hour)))
 	}
 	sweep(now.Add(-9 * 24 * time.Hour))
-	require.EqualValues(t, 2*old, count("agenda"), "none was due by then, whatever the mark says")
+	require.EqualValues(t, 2*old, count("agenda"), "none was due by then, in spite of the mark")
 	for range 2 {
 		sweep(now)
 		require.EqualValues(t, old, count("agenda"))

@@ -5,8 +5,8 @@
 // the server's clock, and other processes take its messages.
 //
 // Processes notify each other of new messages. A lost notification costs at most a second, because idle subscriptions
-// poll. All statements work through PgBouncer in transaction mode, but notifications do not pass it: messages then
-// wait for a poll, and wakes get lost.
+// poll. All statements work through PgBouncer in transaction mode, but notifications do not pass it: messages then wait
+// for a poll, and wakes get lost.
 package queue
 
 import (
@@ -65,7 +65,7 @@ type Broker struct {
 	running map[*subscription]bool
 	held    map[lease]*subscription
 	results []*delivery
-	kicks   map[string]bool // queues of which other processes are to be notified
+	kicks   map[string]bool // queues that other processes must hear of
 }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
@@ -117,8 +117,8 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	return b, nil
 }
 
-// call runs f until ctx or the broker ends. If f fails and may be repeated, call repeats it once over a new
-// connection, because the server may have closed the idle ones.
+// call runs f until ctx or the broker ends. If f fails and may be repeated, call repeats it once over a new connection,
+// because the server may have closed the idle ones.
 func (b *Broker) call(ctx context.Context, what string, repeat bool, f func(context.Context) error) error {
 	if err := b.subs.Open(); err != nil {
 		return err

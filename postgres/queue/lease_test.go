@@ -107,7 +107,7 @@ func TestDeadProcessGivesMessagesBack(t *testing.T) {
 	require.Eventually(t, func() bool { return rows(t, c, "true") == 0 }, patience, 5*time.Millisecond)
 }
 
-// A handler may run for many times the lease. Nobody else gets its message.
+// A handler may run for many times the lease. No other one gets its message.
 func TestLeaseOfLongHandlerIsRenewed(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t)
@@ -200,7 +200,8 @@ func TestForeignBodies(t *testing.T) {
 	c := newConfig(t)
 	b := openWith(t, c)
 	for _, body := range []string{`{"v": 2, "k": "not yet known"}`, `no message`} {
-		admin(t, `INSERT INTO `+c.Schema+`.queue_message (queue, due, body, panics) VALUES ('batch.bulk', now(), $1, 3)`, body)
+		admin(t, `INSERT INTO `+c.Schema+`.queue_message (queue, due, body, panics)
+			VALUES ('batch.bulk', now(), $1, 3)`, body)
 	}
 	var box counter
 	subscribe(t, b, 1, box.handle)

@@ -55,7 +55,7 @@ func TestTwoProcessesShare(t *testing.T) {
 	}
 }
 
-// A delayed message is delivered when it is due, although nobody polls.
+// A delayed message is delivered when it is due, without a poll.
 func TestDelayNeedsNoPoll(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t)
