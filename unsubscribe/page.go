@@ -1,6 +1,5 @@
-// Package unsubscribe serves the page at which people unsubscribe by the link in a mail, and
-// the one-click request of RFC 8058 that their mail program makes. Nobody logs in: the token
-// in the link is signed.
+// Package unsubscribe serves the page at which people unsubscribe by the link in a mail, and the one-click request of
+// RFC 8058 that their mail program makes. It needs no login: the token in the link is signed.
 package unsubscribe
 
 import (

@@ -29,7 +29,7 @@ const (
 	firstTime     = 5 * time.Second // for the first bytes of a post
 )
 
-// budget holds what is left of both budgets, and what each address holds.
+// budget has the unused parts of both budgets, and the part that each address holds.
 type budget struct {
 	first, other *semaphore.Weighted
 	bytes, posts *perclient.Counts

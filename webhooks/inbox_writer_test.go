@@ -42,9 +42,8 @@ func (d *blockingStore) all() [][]string {
 	return slices.Clone(d.wrote)
 }
 
-// TestPostsAreWrittenTogether checks that a post is written at once if no write is
-// running, that posts during a write share the next one in order, and that each
-// gets the result of its own write.
+// TestPostsAreWrittenTogether checks that a post is written at once if no write is running. Posts during a write share
+// the next one in order. Each gets the result of its own write.
 func TestPostsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

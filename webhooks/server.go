@@ -1,6 +1,5 @@
-// Package webhooks receives the webhooks of providers. It verifies a post over its
-// raw bytes, stores it in the inbox, announces it and answers. It never interprets
-// an event.
+// Package webhooks receives the webhooks of providers. It verifies a post over its raw bytes, stores it in the inbox,
+// announces it and answers. It never interprets an event.
 package webhooks
 
 import (
@@ -55,7 +54,7 @@ type Publisher interface {
 // Server serves /webhooks/<provider>.
 type Server struct {
 	log       *slog.Logger
-	url       string // of the door, as the providers know it, without the name of a provider
+	url       string // where providers reach the server, without the name of a provider
 	inbox     Inbox
 	broker    Publisher
 	providers map[string]*provider
@@ -79,8 +78,8 @@ type Server struct {
 	prompt   *rate.Limiter // of refusals that are answered at once
 }
 
-// Up to promptRefusals a second are answered at once, and the others after refusalPause, so that strangers
-// who post without end cost little.
+// Up to promptRefusals a second are answered at once, and the others after refusalPause, so that strangers who post
+// without end cost little.
 const (
 	promptRefusals = 20
 	refusalPause   = 250 * time.Millisecond
@@ -93,17 +92,17 @@ type provider struct {
 	lost lostPosts
 }
 
-// New returns a server for the posts of providers, who reach it at the URL of door and their name. sched says whether
+// New returns a server for the posts of providers, which reach it at url followed by their name. sched says whether
 // urgent mail passes. A nil log discards all lines.
 func New(
-	door string, inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger,
+	url string, inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger,
 ) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
 		log:       log,
-		url:       door,
+		url:       url,
 		inbox:     inbox,
 		broker:    broker,
 		providers: map[string]*provider{},
@@ -139,8 +138,8 @@ func New(
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
 
-// Close publishes the pending announcements, for at most announceTime. The agenda
-// finds the posts that were not announced.
+// Close publishes the pending announcements, for at most announceTime. The agenda finds the posts that were not
+// announced.
 func (s *Server) Close() {
 	s.closing.Do(func() {
 		close(s.stop)
@@ -208,8 +207,8 @@ func (a *provider) status(usual int) int {
 	return cmp.Or(a.RepeatStatus(), usual)
 }
 
-// delayRefusal waits before a refusal is answered if there were many of them. It does not go by the
-// context of the request, which ends with its deadline for reading.
+// delayRefusal waits before a refusal is answered if there were many of them. It does not go by the context of the
+// request, which ends with its deadline for reading.
 func (s *Server) delayRefusal() {
 	if !s.prompt.Allow() {
 		models.Pause(s.ctx, refusalPause)
@@ -222,8 +221,8 @@ type refusals struct {
 	n      int
 }
 
-// refusalsToLog counts a refused post. It returns how many to write to the log: 0 if the log had
-// a line for the same provider and code within logEvery, so that strangers cannot fill it.
+// refusalsToLog counts a refused post. It returns how many to write to the log: 0 if the log had a line for the same
+// provider and code within logEvery, so that strangers cannot fill it.
 func (s *Server) refusalsToLog(provider, code string, now time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +274,7 @@ func (s *Server) provider(c *gin.Context) (name string, a *provider) {
 	return name, s.providers[name]
 }
 
-// receive finds the provider that a request is of, whatever its method.
+// receive finds the provider that a request of any method is for.
 func (s *Server) receive(c *gin.Context) {
 	name, a := s.provider(c)
 	if a == nil {
@@ -302,8 +301,7 @@ func (s *Server) receive(c *gin.Context) {
 	s.post(c, name, a, w)
 }
 
-// post handles one webhook: verify, store, announce, answer. Status 200 means that the
-// post is stored.
+// post handles one webhook: verify, store, announce, answer. Status 200 means that the post is stored.
 func (s *Server) post(c *gin.Context, name string, a *provider, w *models.Webhook) {
 	if err := a.VerifyHeader(w); err != nil {
 		refused := refusal(err)
@@ -369,8 +367,8 @@ func (s *Server) verifiedOne(provider string) {
 	}
 }
 
-// put stores posts of a provider as one inbox entry and announces it. It does so even if the
-// provider closes the connection.
+// put stores posts of a provider as one inbox entry and announces it. It does so even if the provider closes the
+// connection.
 func (s *Server) put(provider string, posts []models.Post) error {
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: posts}
 	ctx, cancel := context.WithTimeout(priority.WithLow(context.Background()), storeTime)

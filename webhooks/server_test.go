@@ -247,8 +247,8 @@ func TestRefusedPosts(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
 }
 
-// TestOnlyOneStatusRepeats: a provider that repeats posts only after one status gets it for every refusal, whatever the
-// cause, because it would discard the events.
+// TestOnlyOneStatusRepeats: a provider that repeats posts only after one status gets that status for every refusal.
+// After another one it would discard the events.
 func TestOnlyOneStatusRepeats(t *testing.T) {
 	t.Parallel()
 	const again = http.StatusTooManyRequests
@@ -261,7 +261,9 @@ func TestOnlyOneStatusRepeats(t *testing.T) {
 		Provider{"bad", only(refusing(401, "bad_signature"))},
 		Provider{"early", only(early)},
 		Provider{"odd", only(refusing(400, "malformed"))},
-		Provider{"bug", only(&fakeProvider{verify: func(*models.Webhook) (models.Verified, error) { panic("secret words") }})},
+		Provider{"bug", only(&fakeProvider{
+			verify: func(*models.Webhook) (models.Verified, error) { panic("secret words") },
+		})},
 	)
 	for _, provider := range []string{"off", "bad", "early", "odd", "bug", "unknown"} {
 		status, body := f.post(t, provider, nil, strings.NewReader("[]"))
@@ -338,9 +340,8 @@ func TestTrailingSlash(t *testing.T) {
 	require.Len(t, f.inbox.stored(t), 1)
 }
 
-// TestUnansweredPostsShareABudget checks that posts that were not verified hold no more memory
-// than the budgets, that large posts do not keep out small ones, and that the provider repeats a
-// post that is kept out.
+// TestUnansweredPostsShareABudget checks that unverified posts hold no more memory than the budgets. Large posts do not
+// keep out small ones, and the provider repeats a post that is kept out.
 func TestUnansweredPostsShareABudget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
