@@ -55,7 +55,7 @@ type clientPackage struct {
 	rig      *rig
 	original string
 	source   string // copy of original
-	user     string // folder of somebody who uses the package; it has the tests
+	user     string // folder of a user of the package; it has the tests
 }
 
 func newPackage(t *testing.T, r *rig, name string) *clientPackage {

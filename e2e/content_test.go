@@ -103,8 +103,8 @@ func rerouteMails(t *testing.T, b testkit.Backend, pair simulated.Pair) {
 		m := &mails[i]
 		batch := client.NewBatch{From: "Shop <shop@demo.test>", Subject: m.Subject, Text: m.Text, HTML: m.HTML, Tags: m.Tags,
 			Headers: map[string]string{}, Providers: []string{first, second},
-			To: []client.Recipient{{Email: "blocked-" + first + "@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"},
-				Headers: own}}}
+			To: []client.Recipient{{Email: "blocked-" + first + "@demo.test", Name: "Ann",
+				Vars: map[string]any{"order": "A-1 & <b>"}, Headers: own}}}
 		for _, h := range m.Headers {
 			batch.Headers[h.Name] = h.Value
 		}
@@ -196,8 +196,8 @@ func carriersOf(t *testing.T, pair simulated.Pair, m *providertest.Mail) (names 
 	return names
 }
 
-// decoded returns a copy with decoded header fields in one spelling, and without what the kinds of provider declare to
-// differ: the names of inline files, and the kind and the last one of the line breaks.
+// decoded returns a copy with decoded header fields in one spelling. It leaves out the declared differences of kinds of
+// provider: the names of inline files, and the kind and the last one of the line breaks.
 func decoded(t *testing.T, c *simulator.Copy) simulator.Copy {
 	t.Helper()
 	out, headers := *c, map[string]string{}
@@ -219,7 +219,7 @@ func decoded(t *testing.T, c *simulator.Copy) simulator.Copy {
 }
 
 // TestEnvelope requires that a mail with cc and bcc goes to all its addresses in one call, through both kinds of
-// provider, that those in bcc are hidden, and that a bounce which the other provider can cure reroutes the one address.
+// provider. Those in bcc are hidden. A bounce which the other provider can cure reroutes the one address.
 func TestEnvelope(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{KeepContent: true})

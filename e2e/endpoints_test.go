@@ -41,8 +41,8 @@ func newReceiver(
 	return r
 }
 
-// TestEndpointFilters: endpoints with tags, with categories, and with both get the updates of the mail that has one of
-// the tags and one of the categories, and no others, in posts of one update and of many.
+// TestEndpointFilters: endpoints with tags, with categories, and with both get only the updates of mail that has one of
+// the tags and one of the categories. That holds for posts of one update and of many.
 func TestEndpointFilters(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_ENDPOINT_NETWORKS="+receiver.Network)
@@ -91,7 +91,7 @@ func TestEndpointFilters(t *testing.T) {
 		send("news", []string{"receipts"}, 0, 2)
 		send("offers", []string{"other"}, 0, 1)
 		send("", nil, 0)
-		send("news", []string{"more", "receipt"}, 0, 1, 2, 3) // posts are in order: whoever has this has all before
+		send("news", []string{"more", "receipt"}, 0, 1, 2, 3) // posts are in order: this one comes after all others
 		for k := range kinds {
 			for i, app := range got[k] {
 				require.Eventually(t, func() bool { return app.Missing(want[k]) == 0 }, testkit.Patience, 20*time.Millisecond,
@@ -102,7 +102,7 @@ func TestEndpointFilters(t *testing.T) {
 	})
 }
 
-// TestQuotaNearIsPosted: operators get one post when a user has used most of a limit, whatever else the user sends.
+// TestQuotaNearIsPosted: operators get one post when a user has used most of a limit, even if the user sends more.
 func TestQuotaNearIsPosted(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_ENDPOINT_NETWORKS="+receiver.Network,
@@ -133,7 +133,7 @@ func TestQuotaNearIsPosted(t *testing.T) {
 	})
 }
 
-// application notes of which logs it gets updates.
+// application notes the logs of the updates that it gets.
 type application struct{ logs chan models.ID }
 
 // newApplication stores an endpoint of a user.
@@ -186,8 +186,8 @@ func (a *accepting) MaxWebhook() int64  { return 1 << 20 }
 func (a *accepting) Close()             {}
 
 // TestWakeThroughRabbitMQ: of two workers with connections of their own, one posts to an endpoint. It posts what the
-// other has published, too, although it would read the feed by itself only in an hour. The served product has no setting for
-// that time, so the workers are built here, on one embedded store.
+// other has published, too, although it would read the feed by itself only in an hour. The served product has no
+// setting for that time, so the workers are built here, on one embedded store.
 func TestWakeThroughRabbitMQ(t *testing.T) {
 	t.Parallel()
 	amqp := os.Getenv("SAFEDELIVR_TEST_AMQP_URL")

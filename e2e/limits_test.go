@@ -30,9 +30,9 @@ func best(calls []simulator.Call, limit float64, from, to time.Time, window time
 	return part
 }
 
-// TestLimitsHold requires that the limits of a provider, of rate and of concurrent calls, hold for all workers
-// together: for one, four and two of them, some killed, one frozen until the others no longer count it and woken
-// again. The provider itself counts.
+// TestLimitsHold requires that a provider's limits of rate and of concurrent calls hold for all workers together: one,
+// four and two. Some are killed. One is frozen until the others no longer count it, and woken again. The provider
+// itself counts.
 func TestLimitsHold(t *testing.T) {
 	t.Parallel() // it waits for the limit nearly all the time
 	b := testkit.Servers()

@@ -97,8 +97,8 @@ func (m *model) held(t *rapid.T) error {
 	return nil
 }
 
-// published reads the feed of updates to its end. The updates of a log are 1, 2, 3, …. published returns an error if the last one
-// is not what the log says, so that the caller waits.
+// published reads the feed of updates to its end. The updates of a log are 1, 2, 3, …. published returns an error if
+// the last one is not what the log says, so that the caller waits.
 func (m *model) published(t *rapid.T) error {
 	last := map[string]client.Update{}
 	for u, err := range m.client.Updates(client.UpdateOptions{}).All(context.Background()) {

@@ -54,7 +54,8 @@ func (m *model) suppress(t *rapid.T) {
 		key := m.newKey("suppression")
 		m.list(t, e, http.StatusCreated, func() int {
 			return m.ask(key, func(ctx context.Context, options ...client.CallOption) error {
-				_, err := m.client.AddSuppression(ctx, client.NewSuppression{Email: e.email, Category: e.category}, e.on(options)...)
+				_, err := m.client.AddSuppression(ctx, client.NewSuppression{Email: e.email, Category: e.category},
+					e.on(options)...)
 				return err
 			}).Status
 		})
@@ -252,7 +253,8 @@ func (m *model) listedByEvent(b *asked, l *client.Log) error {
 	}
 	there := func(s client.Suppression) bool { return s.Reason == reason && s.Category == category }
 	if !slices.ContainsFunc(list.Suppressions, there) {
-		return fmt.Errorf("its events suppress its address as %s %s, and the list has %+v", reason, category, list.Suppressions)
+		return fmt.Errorf("its events suppress its address as %s %s, and the list has %+v", reason, category,
+			list.Suppressions)
 	}
 	return nil
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestModel drives the whole product at random, as its users, its operators and its providers do: requests of the
-// API, also repeated and broken off; faults of the simulated providers, through the real SDKs; commands; forged
-// posts; kill -9. A model that knows only what the documentation promises compares the logs with the copies.
+// TestModel drives the whole product at random, as its users, its operators and its providers do. It makes requests of
+// the API, also repeated and broken off, faults of the simulated providers, through the real SDKs, commands, forged
+// posts and kill -9. A model that knows only what the documentation promises compares the logs with the copies.
 func TestModel(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	byFlag := checks.Value.String() != checks.DefValue
@@ -107,8 +107,8 @@ type model struct {
 }
 
 func newModel(t *testing.T, rt *rapid.T, b testkit.Backend) *model {
-	m := &model{messages: map[string]*asked{}, rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed"), KeepContent: true},
-		"SAFEDELIVR_TIMES_START_BY=1s",
+	m := &model{messages: map[string]*asked{}, rig: newRig(t, b,
+		simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed"), KeepContent: true}, "SAFEDELIVR_TIMES_START_BY=1s",
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s",
 		"SAFEDELIVR_TIMES_HOLD=500ms",
 		"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=1s",
@@ -165,7 +165,7 @@ func (m *model) create(t *rapid.T, b *asked) request {
 	}
 }
 
-// kinds are what becomes of the mail to a recipient.
+// kinds are the results of the mail to a recipient.
 var kinds = []string{"deliver", "deliver", "deliver", "hardbounce", "blocked-sg", "blocked-mg", "open",
 	"complain", "unsubscribe"}
 

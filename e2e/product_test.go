@@ -234,8 +234,8 @@ func (r *rig) forge(id models.ID) int {
 	return answered
 }
 
-// TestEventsReroute requires that mail that one provider accepts and then blocks is sent through the other one, that a
-// hard bounce is not, and that one bad address among many is found and the rest is sent.
+// TestEventsReroute requires that mail that one provider accepts and then blocks is sent through the other one. A hard
+// bounce is not. One bad address among many is found, and the rest is sent.
 func TestEventsReroute(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		const n = 1_000

@@ -159,7 +159,7 @@ func (p *proxied) check() {
 	p.livePagesAreLive()
 }
 
-// addressIsTheClients: a key that is for one network is of use from there alone, whatever a client says of itself.
+// addressIsTheClients: a key for one network works from there alone, even if a client claims another address.
 func (p *proxied) addressIsTheClients() {
 	p.t.Helper()
 	key := strings.TrimSpace(p.command("key", "add", "tester", "--from-network", "127.0.0.2/32"))
