@@ -1,5 +1,4 @@
-// Package config reads the configuration from the environment and an optional file. It
-// reports all mistakes together.
+// Package config reads the configuration from the environment and an optional file. It reports all mistakes together.
 package config
 
 import (
@@ -12,8 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/settings"
 )
 
-// Prefix is the prefix of all environment variables. SAFEDELIVR_PROVIDERS_SG_API_KEY sets
-// providers.sg.api_key.
+// Prefix is the prefix of all environment variables. SAFEDELIVR_PROVIDERS_SG_API_KEY sets providers.sg.api_key.
 const Prefix = "SAFEDELIVR_"
 
 // The comments of the fields below are the text of docs/configuration.md, in Markdown; see internal/site. Package
@@ -143,8 +141,8 @@ type GitHub struct {
 	ClientID string `koanf:"client_id"`
 	// client secret of the OAuth app
 	ClientSecret string `koanf:"client_secret"`
-	// operators, separated by commas: a login, or `id:` and the number of the account, which
-	// `curl https://api.github.com/users/LOGIN` shows
+	// operators, separated by commas: a login, or `id:` and the number of the account, which `curl
+	// https://api.github.com/users/LOGIN` shows
 	Operators []string `koanf:"operators"`
 	// users, likewise. A login belongs to the account that first used it here
 	Logins []string `koanf:"logins"`

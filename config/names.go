@@ -139,8 +139,8 @@ func field(t reflect.Type, name string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// candidates returns names of settings that somebody may have meant who typed name. Its parts are separated by sep: "."
-// in the file, "_" in the environment.
+// candidates returns the names of settings that name may be a misspelling of. sep separates the parts of name: "." in
+// the file, "_" in the environment.
 func candidates(name, sep string) []string {
 	var out []string
 	for _, setting := range general() {

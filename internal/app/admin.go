@@ -48,7 +48,7 @@ func (a *App) serveAdmin(ctx context.Context) {
 	}
 }
 
-// LoginPath is the path at which the command line, and nobody else, gets a link that logs in as an operator.
+// LoginPath is the path at which only the command line gets a link that logs in as an operator.
 const LoginPath = "/local/login-link"
 
 // LoginLink is the answer at LoginPath.

@@ -35,7 +35,8 @@ func TestCheckNamesAllMistakes(t *testing.T) {
 		`SAFEDELIVR_PROVIDERS_XX_KIND: required`,
 		`SAFEDELIVR_PROVIDERS_MG_API_KEY: required: the API key of the provider`,
 		`SAFEDELIVR_PROVIDERS_MG_DOMAIN: required: Mailgun sends for one domain`,
-		`SAFEDELIVR_PROVIDERS_SG_KIND: "pigeon" must be one of sendgrid, mailgun, postmark, resend, brevo, mailtrap, mailjet, sparkpost, ses, smtp, lmtp`,
+		`SAFEDELIVR_PROVIDERS_SG_KIND: "pigeon" must be one of sendgrid, mailgun, postmark, resend, brevo, mailtrap, ` +
+			`mailjet, sparkpost, ses, smtp, lmtp`,
 		`SAFEDELIVR_LISTEN: ` + used + ` is in use by another program: stop it, or set another address`,
 		`SAFEDELIVR_METRICS_LISTEN: ` + used + ` is in use by another program: stop it, or set another address`,
 	}, strings.Split(err.Error(), "\n"))

@@ -103,7 +103,7 @@ func (e *earlyAnswer) Write(p []byte) (int, error) {
 	return e.ResponseWriter.Write(p)
 }
 
-// send sends what was kept.
+// send sends the kept answer.
 func (e *earlyAnswer) send() error {
 	if !e.early {
 		return nil
@@ -143,7 +143,7 @@ func (e *earlyAnswer) Flush() {
 // Unwrap is for http.ResponseController.
 func (e *earlyAnswer) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
-// linger reads what is left of the body after the answer.
+// linger reads the rest of the body after the answer.
 func (b *timedBody) linger() {
 	if b.ended {
 		return

@@ -81,7 +81,7 @@ var (
 		"Recipients whose mail waits here, by what it waits for (the codes of waits in the API). "+
 			"Of much mail, the oldest and the newest batches are counted.", []string{"lane", "reason"}, nil)
 	oldestDesc = prometheus.NewDesc("safedelivr_waiting_oldest_seconds",
-		"How long the oldest mail has waited here, whatever it waits in; 0: its time has not come.",
+		"How long the oldest mail has waited here; 0: its time has not come.",
 		[]string{"lane", "reason"}, nil)
 	wrongDesc = prometheus.NewDesc("safedelivr_condition",
 		"1 while something is wrong: no_worker, no_provider, disk_reserve, no_broker or webhooks_refused.",

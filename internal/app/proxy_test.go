@@ -102,7 +102,7 @@ func TestPlainRequestThroughProxyWithTLS(t *testing.T) {
 	require.Nil(t, r.TLS)
 }
 
-// Whatever a client sends, the hop that the proxy adds decides: a client cannot choose its own address.
+// The hop that the proxy adds decides, with any header of the client: a client cannot choose its own address.
 func FuzzForwarded(f *testing.F) {
 	f.Add(`for=192.0.2.1;proto=https`)
 	f.Add(`for="192.0.2.1`)
@@ -182,8 +182,8 @@ func TestLoginBehindProxy(t *testing.T) {
 	}
 }
 
-// TestRequestsBehindProxy: a client behind a trusted proxy has a limited number of requests at a time, whatever others
-// have there. The proxy itself is not limited.
+// TestRequestsBehindProxy: a client behind a trusted proxy has a limited number of requests at a time. Those of other
+// clients there do not count. The proxy itself is not limited.
 func TestRequestsBehindProxy(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}

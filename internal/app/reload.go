@@ -9,8 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-// Reload takes over from a new configuration what can change while the process runs: the API keys and webhook keys of
-// providers, the client secret and the lists of GitHub, and the certificate. Requests and calls in flight end as they
+// Reload applies the parts of a new configuration that can change while the process runs: the API keys and webhook keys
+// of providers, the client secret and lists of GitHub, and the certificate. Requests and calls in flight end as they
 // began. Other changes are named in a warning. If anything is wrong, Reload changes nothing and returns all mistakes.
 // The caller makes one call at a time.
 func (a *App) Reload(next *config.Config) error {

@@ -28,7 +28,7 @@ import (
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// latest is how late mail may leave when nothing else is to be done.
+// latest is how late mail may leave when there is no other work.
 const latest = time.Second
 
 // punctual is a provider that notes when it got the mail of each address.

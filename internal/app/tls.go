@@ -116,8 +116,8 @@ func (c *certificate) reload(log *slog.Logger) {
 	}
 }
 
-// clientTLS returns the configuration of TLS with the servers of a section: ca is the file of the CA that signs their
-// certificates, or "" for the CAs of the system; cert and key are the files of a client certificate, or "".
+// clientTLS returns the configuration of TLS with the servers of a section. ca is the file of the CA that signs their
+// certificates, or "" for the CAs of the system. cert and key are the files of a client certificate, or "".
 func clientTLS(section, ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

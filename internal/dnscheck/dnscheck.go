@@ -18,7 +18,7 @@ type Resolver interface {
 	LookupTXT(ctx context.Context, name string) ([]string, error)
 }
 
-// Domain returns what is to be said about the DNS of a domain, with the records that the provider wants for it.
+// Domain returns findings about the DNS of a domain, with the records that the provider wants for it.
 func Domain(ctx context.Context, r Resolver, d providers.Domain) []providers.Finding {
 	var out []providers.Finding
 	for _, want := range d.Records {

@@ -14,8 +14,8 @@ import (
 // click (RFC 8058, 4).
 var oneClick = []string{"List-Unsubscribe", "List-Unsubscribe-Post"}
 
-// Received returns what is to be said about the one-click unsubscribing of a mail as it was received: whether it has
-// the header fields, and whether a DKIM signature names both. It does not verify the signature.
+// Received checks the one-click unsubscribing of a mail as it was received: whether it has the header fields, and
+// whether a DKIM signature names both. It does not verify the signature.
 func Received(raw io.Reader) ([]providers.Finding, error) {
 	m, err := mail.ReadMessage(raw)
 	if err != nil {

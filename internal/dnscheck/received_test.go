@@ -17,7 +17,8 @@ func TestReceived(t *testing.T) {
 	both := "DKIM-Signature: v=1; a=rsa-sha256; d=example.com; s=s1;\r\n" +
 		"\th=From:To:list-unsubscribe:\r\n\t List-Unsubscribe-Post:Subject; bh=x; b=h=a\r\n"
 	one := "DKIM-Signature: v=1; a=rsa-sha256; c=relaxed/relaxed; d=nodebb.org;\r\n" +
-		" h=content-transfer-encoding:content-type:from:mime-version:list-id:\r\n list-unsubscribe:subject:to; s=s1; bh=x; b=y\r\n"
+		" h=content-transfer-encoding:content-type:from:mime-version:list-id:\r\n list-unsubscribe:subject:to; s=s1; bh=x; " +
+		"b=y\r\n"
 	for name, c := range map[string]struct {
 		header string
 		about  []string

@@ -1,5 +1,5 @@
-// Package outbound posts to addresses that users name. It connects to no address of a private,
-// local or otherwise special network, whatever a name resolves to, and follows no redirects.
+// Package outbound posts to addresses that users name. It connects to no address of a private, local or otherwise
+// special network, also if a name resolves to one. It follows no redirects.
 package outbound
 
 import (
@@ -36,8 +36,7 @@ var ErrForbidden = errors.New("the address is in a network that posts may not re
 // Client posts. It may be used by many goroutines at once.
 type Client struct{ http *http.Client }
 
-// New returns a Client. allowed are networks that it may reach although they are special, like
-// 10.0.0.0/8.
+// New returns a Client. allowed are networks that it may reach although they are special, like 10.0.0.0/8.
 func New(allowed []netip.Prefix) *Client { return newClient(allowed, nil) }
 
 // Within returns the client with another time-out, for connection, post and answer together.
@@ -136,8 +135,7 @@ func retryAfter(value string, now time.Time) (after time.Duration) {
 	return min(max(after, 0), MaxRetryAfter)
 }
 
-// BadURL says, for people, why users may not name an address, or "". What a name resolves to is
-// checked at each post.
+// BadURL says, for people, why users may not name an address, or "". What a name resolves to is checked at each post.
 func BadURL(address string) string {
 	u, err := url.Parse(address)
 	switch {

@@ -16,8 +16,8 @@ import (
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// TestSpecialNetworksAreNotReached: no connection is made to an address of a special network, whatever form it has and
-// also if a name resolves to it, unless it is allowed.
+// TestSpecialNetworksAreNotReached: no connection is made to an address of a special network unless it is allowed. That
+// holds for every form of the address, and if a name resolves to it.
 func TestSpecialNetworksAreNotReached(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64

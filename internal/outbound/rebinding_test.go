@@ -66,9 +66,8 @@ func (n *names) answer(m *dnsmessage.Message) ([]byte, error) {
 	return m.Pack()
 }
 
-// TestNameThatChangesItsAddress: what a name resolves to is checked at each connection, and the address that is checked
-// is the one that is dialled: a name that had an address that may be reached, or has one beside another, leads to no
-// other.
+// TestNameThatChangesItsAddress: each connection resolves a name, and dials only the address that it has checked. A
+// name that had an allowed address, or has one beside another, leads to no other.
 func TestNameThatChangesItsAddress(t *testing.T) {
 	t.Parallel()
 	good, bad := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")

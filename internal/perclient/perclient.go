@@ -1,5 +1,5 @@
-// Package perclient counts what each client of a server holds and asks for, so that none takes all of it. A client
-// has one IPv4 address, or all addresses of an IPv6 /64 network, which is what one customer of a provider gets.
+// Package perclient counts what each client of a server holds and asks for, so that none takes all of it. A client has
+// one IPv4 address, or all addresses of an IPv6 /64 network, which is what one customer of a provider gets.
 package perclient
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Of returns the address that stands for a client.
+// Of returns the address under which a client is counted.
 func Of(address netip.Addr) netip.Addr {
 	if address = address.Unmap(); address.Is4() {
 		return address

@@ -33,10 +33,9 @@ func (s *Scheduler) Compute(f func()) {
 	f()
 }
 
-// Enter waits until work of a user may compute, as low-priority work: one piece of each user
-// at a time, so that a user who asks for much delays only that user. While urgent mail
-// passes, the user's next piece waits as in Backoff. The caller must call leave, and wait for
-// nothing meanwhile. Enter returns the error of ctx if that ends.
+// Enter waits until work of a user may compute, as low-priority work. One piece of each user runs at a time, so that a
+// user who asks for much delays no other. While urgent mail passes, the user's next piece waits as in Backoff. The
+// caller must call leave, and wait for nothing meanwhile. Enter returns the error of ctx if that ends.
 func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err error) {
 	end, err := s.turns.take(ctx, user)
 	if err != nil {

@@ -95,7 +95,7 @@ func TestEnterWhileUrgentMailPasses(t *testing.T) {
 		s.NoteUrgent()
 		require.Zero(t, compute("greedy"))
 		require.Zero(t, compute("other"))
-		require.Equal(t, 20*time.Millisecond, compute("greedy"), "30 ms after its last piece, 10 of which the other took")
+		require.Equal(t, 20*time.Millisecond, compute("greedy"), "30 ms after its last piece; the other took 10 of them")
 		time.Sleep(maxBackoff)
 		s.turns.mu.Lock()
 		defer s.turns.mu.Unlock()

@@ -101,8 +101,8 @@ func TestImage(t *testing.T) {
 	require.Contains(t, string(readme), "chown "+user+" FOLDER")
 }
 
-// TestContainer runs the lines of README for a container, with a stand-in for docker: with a wrong key of the provider
-// no container is started, and once the key is right the same lines work. The key that they print sends a mail, and the
+// TestContainer runs the lines of README for a container, with a stand-in for docker. With a wrong key of the provider
+// no container is started. Once the key is right, the same lines work. The key that they print sends a mail, and the
 // link that they print opens the dashboard.
 func TestContainer(t *testing.T) {
 	bin := product(t)

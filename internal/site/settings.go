@@ -113,7 +113,8 @@ func tableOf(section string, meanings map[string]string) (string, error) {
 			return "", fmt.Errorf("%s.%s has no comment", declared.Name(), f.Name)
 		}
 		name := config.Variable(prefix + f.Tag.Get("koanf"))
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, meaning, valuesOf(f), defaultOf(name, f, values.FieldByIndex(f.Index)))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, meaning, valuesOf(f),
+			defaultOf(name, f, values.FieldByIndex(f.Index)))
 	}
 	b.WriteString("\n")
 	return b.String(), nil

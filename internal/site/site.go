@@ -29,21 +29,23 @@ var pageHTML string
 //go:embed search.js
 var searchJS []byte
 
-// groups are the parts of the navigation, after https://diataxis.fr, with their pages in order. What is in no group is
-// in the last one.
+// groups are the parts of the navigation, after https://diataxis.fr, with their pages in order. The last group has the
+// pages that no other has.
 var groups = []struct {
 	title string
 	pages []string
 }{
 	{"Start", []string{"README.md", "docs/tutorial.md", "docs/newsletter.md", "docs/simulator.md"}},
 	{"How to", []string{
-		"docs/operating.md", "docs/runbook.md", "docs/troubleshooting.md", "docs/sizing.md", "docs/continuity.md", "docs/proxy.md",
-		"docs/webhooks.md", "docs/smtp.md", "docs/migrate.md", "docs/recipes/curl.md", "docs/recipes/django.md", "docs/recipes/laravel.md",
-		"docs/recipes/rails.md", "docs/recipes/supabase.md",
+		"docs/operating.md", "docs/runbook.md", "docs/troubleshooting.md", "docs/sizing.md", "docs/continuity.md",
+		"docs/proxy.md",
+		"docs/webhooks.md", "docs/smtp.md", "docs/migrate.md", "docs/recipes/curl.md", "docs/recipes/django.md",
+		"docs/recipes/laravel.md", "docs/recipes/rails.md", "docs/recipes/supabase.md",
 	}},
 	{"Reference", []string{
 		"docs/api.md", "docs/errors.md", "docs/templates.md", "docs/updates.md", "docs/endpoints.md", "docs/configuration.md",
-		"docs/commands.md", "docs/metrics.md", "docs/capabilities.md", "client/typescript/README.md", "client/python/README.md",
+		"docs/commands.md", "docs/metrics.md", "docs/capabilities.md", "client/typescript/README.md",
+		"client/python/README.md",
 	}},
 	{"Explanation", []string{
 		"docs/how-it-works.md", "ARCHITECTURE.md", "docs/reliability.md", "docs/benchmarks.md", "docs/comparison.md",

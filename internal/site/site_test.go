@@ -190,8 +190,9 @@ func syntax(t *testing.T, shell, source string, all []block) {
 //
 // If timed is set, the shell is bash, and the file trace has when each command began.
 //
-// There are stand-ins for what cannot be reached: the simulator for SendGrid, with its key and one domain; the program
-// that was built here for the one that go install builds, with the key that a person types; free ports for 8080.
+// There are stand-ins for things that cannot be reached. The simulator replaces SendGrid, with its key and one domain.
+// The program that was built here replaces the one that go install builds, with the key that a person types. Free ports
+// replace 8080.
 func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim *simulator.Simulator, home string) {
 	t.Helper()
 	sim = simulator.New(simulator.Options{KeepContent: true})
@@ -217,7 +218,8 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 	goTool, err := exec.LookPath("go")
 	require.NoError(t, err)
 	write("bin/go", "#!/bin/sh\ncase \"$1 $2\" in 'install ./cmd/safedelivr') exit 0 ;; esac\nexec "+goTool+" \"$@\"\n")
-	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nconnect-to = 127.0.0.1:8025:127.0.0.1:%s\nfail\n",
+	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nconnect-to = "+
+		"127.0.0.1:8025:127.0.0.1:%s\nfail\n",
 		port, simPort))
 	env := []string{
 		"PATH=" + path + ":" + os.Getenv("PATH"), "HOME=" + home, "CURL_HOME=" + home, "TMPDIR=" + home,

@@ -200,7 +200,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// String returns what was printed.
+// String returns the printed text.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

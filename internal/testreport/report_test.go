@@ -127,8 +127,10 @@ func TestJudge(t *testing.T) {
 // package has tests there. A suite counts once the package of PostgreSQL declares it.
 func TestNotOnPostgres(t *testing.T) {
 	servers := ended("lab/drill", "TestFaults/rabbitmq+cassandra", "pass", 0)
-	both := slices.Concat(servers, ended("e2e", "TestA/embedded", "pass", 0), ended("e2e", "TestA/rabbitmq+cassandra", "pass", 0))
-	suite := slices.Concat(servers, ended("inproc", "TestBroker/Order", "pass", 0), ended("rabbit", "TestBroker/Order", "pass", 0))
+	both := slices.Concat(servers, ended("e2e", "TestA/embedded", "pass", 0),
+		ended("e2e", "TestA/rabbitmq+cassandra", "pass", 0))
+	suite := slices.Concat(servers, ended("inproc", "TestBroker/Order", "pass", 0),
+		ended("rabbit", "TestBroker/Order", "pass", 0))
 	for name, c := range map[string]struct {
 		lines    []line
 		declares string // a test of the package postgres/queue
