@@ -35,7 +35,8 @@ func TestComposeHasNoDefaultPasswords(t *testing.T) {
 		block = regexp.MustCompile(`\n  \S`).Split(block, 2)[0]
 		require.NotContains(t, block, "ports:", "%s is not published", server)
 	}
-	require.Regexp(t, `\n  postgres:\n.*\n +profiles: \["postgres"\]\n`, compose, "PostgreSQL is not started unless it is named")
+	require.Regexp(t, `\n  postgres:\n.*\n +profiles: \["postgres"\]\n`, compose,
+		"PostgreSQL is not started unless it is named")
 	require.Contains(t, compose, "s/AllowAllAuthenticator/PasswordAuthenticator/")
 }
 
