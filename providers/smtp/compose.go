@@ -50,7 +50,7 @@ func compose(
 		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
 	}
 	if token != "" {
-		m.SetGenHeaderPreformatted(tokenHeader, token)
+		m.SetGenHeaderPreformatted(idHeader, token)
 	}
 	body(m, c, &f)
 	var b bytes.Buffer

@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"errors"
 	"net/mail"
 	"net/textproto"
@@ -34,8 +35,8 @@ var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPaddin
 // at most (RFC 5321, 4.5.3.1.1).
 const maxBounceName = 64 - 1 - (tokenSize*8+4)/5
 
-// tokenHeader is the header field with the token of a mail: complaints and some reports of delivery have its header.
-const tokenHeader = "X-Safedelivr-Id"
+// idHeader is the header field with the token of a mail: complaints and some reports of delivery have its header.
+const idHeader = "X-Safedelivr-Id"
 
 // code returns the code of a log and an attempt.
 func (p *Adapter) code(key string, named []byte) []byte {
@@ -51,7 +52,7 @@ func (p *Adapter) token(log models.ID, attempt int) string {
 	if p.bounces.BounceAddress == "" || attempt > parse.MaxAttempt {
 		return ""
 	}
-	named := append(log[:], byte(attempt>>16), byte(attempt>>8), byte(attempt))
+	named := binary.BigEndian.AppendUint64(log[:], uint64(attempt)<<(64-8*attemptSize))[:logSize+attemptSize]
 	return alphabet.EncodeToString(append(named, p.code(key, named)...))
 }
 
@@ -75,12 +76,12 @@ func (p *Adapter) named(token string) (log models.ID, attempt int, ok bool) {
 		ok = ok || key != "" && hmac.Equal(code, p.code(key, named))
 	}
 	copy(log[:], named)
-	return log, int(named[logSize])<<16 | int(named[logSize+1])<<8 | int(named[logSize+2]), ok
+	return log, int(binary.BigEndian.Uint32(raw[logSize:]) >> (32 - 8*attemptSize)), ok
 }
 
 // carriers are the fields that bring a token back: those of the recipient of a report, and of the mail that it is about.
 var carriers = []string{"X-Original-To", "Delivered-To", "Envelope-To", "X-Envelope-To", "To", "Original-Mail-From",
-	"Return-Path", tokenHeader}
+	"Return-Path", idHeader}
 
 // find returns the log and the attempt of the first genuine token in a report. The address to which the report was sent
 // comes first.

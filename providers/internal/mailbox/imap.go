@@ -126,10 +126,8 @@ func (b *inbox) group(uids []imap.UID) error {
 			}
 		}
 		return nil
-	case err != nil:
-		b.unreadable = err
-		return nil
-	case len(group) == 0: // another client has removed them
+	case len(group) == 0: // it cannot be read, or another client has removed them
+		b.unreadable = errors.Join(b.unreadable, err)
 		return nil
 	}
 	if err := b.take(group); err != nil {
