@@ -49,7 +49,7 @@ func (p *Adapter) code(key string, named []byte) []byte {
 // token returns the token of a mail, or "" if no reports of it are wanted.
 func (p *Adapter) token(log models.ID, attempt int) string {
 	key := p.account.Load().keys[0]
-	if p.bounces.BounceAddress == "" || attempt > parse.MaxAttempt {
+	if p.bounces.BounceAddress == "" || attempt < 1 || attempt > parse.MaxAttempt {
 		return ""
 	}
 	named := binary.BigEndian.AppendUint64(log[:], uint64(attempt)<<(64-8*attemptSize))[:logSize+attemptSize]
