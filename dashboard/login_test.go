@@ -12,15 +12,14 @@ import (
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
-	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var (
-	ann = github.User{ID: 7, Login: "Ann", Orgs: []string{"acme"}}
-	bob = github.User{ID: 8, Login: "bob"}
-	eve = github.User{ID: 9, Login: "eve"}
+	ann = gitHubUser{ID: 7, Login: "Ann", Orgs: []string{"acme"}}
+	bob = gitHubUser{ID: 8, Login: "bob"}
+	eve = gitHubUser{ID: 9, Login: "eve"}
 )
 
 func TestLoginByLink(t *testing.T) {

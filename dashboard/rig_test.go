@@ -22,7 +22,6 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -83,7 +82,7 @@ type rig struct {
 	deps    Deps // of board
 	url     string
 	net     *testkit.Network // nil: that of the machine
-	github  *github.Server
+	github  *gitHub
 
 	seen  []telemetry.ProviderState
 	lists *fakeLists // of sg
@@ -125,18 +124,18 @@ func (f *rig) reopen(change func(*Deps)) {
 	f.board = board
 }
 
-func newRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
+func newRig(t testing.TB, gh *login.GitHub, users ...gitHubUser) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
 // newBubbleRig returns a rig that may be used in a bubble of testing/synctest.
-func newBubbleRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
+func newBubbleRig(t testing.TB, gh *login.GitHub, users ...gitHubUser) *rig {
 	t.Helper()
 	return newRigOn(t, testkit.NewNetwork(t), service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *login.GitHub, users ...gitHubUser) *rig {
 	t.Helper()
 	return newRigOn(t, nil, cfg, gh, users...)
 }
@@ -149,7 +148,7 @@ func serverOn(net *testkit.Network, h http.Handler) *httptest.Server {
 	return &httptest.Server{Listener: net.Listen(), Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}}
 }
 
-func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
+func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.GitHub, users ...gitHubUser) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	store := &countingStore{Store: memory.Open(t)}
@@ -188,8 +187,8 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.
 	server := serverOn(net, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		app := github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}
-		f.github = github.New(app, users...)
+		app := gitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}
+		f.github = newGitHub(app, users...)
 		stand := serverOn(net, f.github)
 		stand.Start()
 		t.Cleanup(stand.Close)

@@ -1,4 +1,4 @@
-package github_test
+package dashboard
 
 import (
 	"encoding/json"
@@ -10,14 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/oauth2"
-
-	"github.com/safedelivr/safedelivr/lab/simulator/github"
 )
 
 func TestLoginThroughOAuth2(t *testing.T) {
 	t.Parallel()
-	app := github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: "http://127.0.0.1:1/back"}
-	gh := github.New(app, github.User{ID: 7, Login: "ann", Orgs: []string{"Acme"}})
+	app := gitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: "http://127.0.0.1:1/back"}
+	gh := newGitHub(app, gitHubUser{ID: 7, Login: "ann", Orgs: []string{"Acme"}})
 	server := httptest.NewServer(gh)
 	defer server.Close()
 	conf := oauth2.Config{

@@ -1,5 +1,4 @@
-// Package github imitates the parts of GitHub that a login needs.
-package github
+package dashboard
 
 import (
 	"crypto/rand"
@@ -18,28 +17,28 @@ import (
 	"time"
 )
 
-// A User can log in at a Server.
-type User struct {
+// A gitHubUser can log in at a gitHub.
+type gitHubUser struct {
 	ID    int64
 	Login string
 	Orgs  []string // organisations that the user is an active member of
 }
 
-// An App is the OAuth app that a Server knows.
-type App struct {
+// A gitHubApp is the OAuth app that a gitHub knows.
+type gitHubApp struct {
 	ClientID, ClientSecret string
 	RedirectURL            string // the only one that is accepted
 }
 
-// A Server has the paths of GitHub Enterprise Server: authorize (a page on which a
+// A gitHub imitates the parts of GitHub that a login needs. It has the paths of GitHub Enterprise Server: authorize (a page on which a
 // tester picks a login), access_token, and under /api/v3 user and
 // user/memberships/orgs. It is safe for concurrent use.
-type Server struct {
-	app App
+type gitHub struct {
+	app gitHubApp
 	mux *http.ServeMux
 
 	mu     sync.Mutex
-	users  []User
+	users  []gitHubUser
 	codes  map[string]grant
 	tokens map[string]grant
 }
@@ -55,9 +54,9 @@ type grant struct {
 
 const codeLife = 10 * time.Minute
 
-// New returns a Server for one app and some users.
-func New(app App, users ...User) *Server {
-	g := &Server{
+// newGitHub returns a gitHub for one app and some users.
+func newGitHub(app gitHubApp, users ...gitHubUser) *gitHub {
+	g := &gitHub{
 		app:    app,
 		mux:    http.NewServeMux(),
 		users:  slices.Clone(users),
@@ -73,15 +72,19 @@ func New(app App, users ...User) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (g *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+func (g *gitHub) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
 
 // Rename gives the user with this id another login.
-func (g *Server) Rename(id int64, login string) { g.change(id, func(u *User) { u.Login = login }) }
+func (g *gitHub) Rename(id int64, login string) {
+	g.change(id, func(u *gitHubUser) { u.Login = login })
+}
 
 // SetOrgs changes the organisations that the user with this id is a member of.
-func (g *Server) SetOrgs(id int64, orgs ...string) { g.change(id, func(u *User) { u.Orgs = orgs }) }
+func (g *gitHub) SetOrgs(id int64, orgs ...string) {
+	g.change(id, func(u *gitHubUser) { u.Orgs = orgs })
+}
 
-func (g *Server) change(id int64, to func(*User)) {
+func (g *gitHub) change(id int64, to func(*gitHubUser)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.users {
@@ -91,17 +94,17 @@ func (g *Server) change(id int64, to func(*User)) {
 	}
 }
 
-func (g *Server) find(ok func(*User) bool) (User, bool) {
+func (g *gitHub) find(ok func(*gitHubUser) bool) (gitHubUser, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.IndexFunc(g.users, func(u User) bool { return ok(&u) })
+	i := slices.IndexFunc(g.users, func(u gitHubUser) bool { return ok(&u) })
 	if i < 0 {
-		return User{}, false
+		return gitHubUser{}, false
 	}
 	return g.users[i], true
 }
 
-var page = template.Must(template.New("authorize").Parse(`<!doctype html>
+var gitHubPage = template.Must(template.New("authorize").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Simulated GitHub</title>
 <main><h1>Simulated GitHub</h1>
@@ -114,7 +117,7 @@ var page = template.Must(template.New("authorize").Parse(`<!doctype html>
 
 // checkAuthorize reports whether an app may ask for a login. If not, it answers the
 // request itself, as GitHub does: nothing may be redirected then.
-func (g *Server) checkAuthorize(w http.ResponseWriter, v url.Values) bool {
+func (g *gitHub) checkAuthorize(w http.ResponseWriter, v url.Values) bool {
 	switch {
 	case v.Get("client_id") != g.app.ClientID:
 		http.Error(w, "there is no app with this client_id", http.StatusNotFound)
@@ -129,7 +132,7 @@ func (g *Server) checkAuthorize(w http.ResponseWriter, v url.Values) bool {
 }
 
 // authorize shows the page on which a login is picked.
-func (g *Server) authorize(w http.ResponseWriter, r *http.Request) {
+func (g *gitHub) authorize(w http.ResponseWriter, r *http.Request) {
 	if !g.checkAuthorize(w, r.URL.Query()) {
 		return
 	}
@@ -137,11 +140,11 @@ func (g *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	users := slices.Clone(g.users)
 	g.mu.Unlock()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Execute(w, map[string]any{"Query": r.URL.Query(), "Users": users}) // the tester may be gone
+	_ = gitHubPage.Execute(w, map[string]any{"Query": r.URL.Query(), "Users": users}) // the tester may be gone
 }
 
 // decide sends the browser back with a code, or with a refusal.
-func (g *Server) decide(w http.ResponseWriter, r *http.Request) {
+func (g *gitHub) decide(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "not a form", http.StatusBadRequest)
 		return
@@ -155,7 +158,7 @@ func (g *Server) decide(w http.ResponseWriter, r *http.Request) {
 		back.Set("error", "access_denied")
 		back.Set("error_description", "The user has denied your application access.")
 	} else {
-		u, ok := g.find(func(u *User) bool { return u.Login == v.Get("login") })
+		u, ok := g.find(func(u *gitHubUser) bool { return u.Login == v.Get("login") })
 		if !ok {
 			http.Error(w, "there is no such user", http.StatusBadRequest)
 			return
@@ -176,7 +179,7 @@ func (g *Server) decide(w http.ResponseWriter, r *http.Request) {
 }
 
 // accessToken exchanges a code. GitHub answers mistakes with 200, too.
-func (g *Server) accessToken(w http.ResponseWriter, r *http.Request) {
+func (g *gitHub) accessToken(w http.ResponseWriter, r *http.Request) {
 	id, secret, ok := r.BasicAuth()
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "not a form", http.StatusBadRequest)
@@ -218,20 +221,20 @@ func (g *Server) accessToken(w http.ResponseWriter, r *http.Request) {
 
 // caller returns the user and the grant of the token that a request bears. It
 // answers the request if there is none.
-func (g *Server) caller(w http.ResponseWriter, r *http.Request) (User, grant, bool) {
+func (g *gitHub) caller(w http.ResponseWriter, r *http.Request) (gitHubUser, grant, bool) {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	g.mu.Lock()
 	grant, ok := g.tokens[token]
 	g.mu.Unlock()
 	if ok {
-		u, found := g.find(func(u *User) bool { return u.ID == grant.user })
+		u, found := g.find(func(u *gitHubUser) bool { return u.ID == grant.user })
 		if found {
 			w.Header().Set("X-Oauth-Scopes", strings.Join(grant.scopes, ", "))
 			return u, grant, true
 		}
 	}
 	replyMessage(w, http.StatusUnauthorized, "Bad credentials")
-	return User{}, grant, false
+	return gitHubUser{}, grant, false
 }
 
 func replyMessage(w http.ResponseWriter, status int, text string) {
@@ -244,13 +247,13 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the caller may be gone
 }
 
-func (g *Server) user(w http.ResponseWriter, r *http.Request) {
+func (g *gitHub) user(w http.ResponseWriter, r *http.Request) {
 	if u, _, ok := g.caller(w, r); ok {
 		reply(w, http.StatusOK, map[string]any{"id": u.ID, "login": u.Login, "type": "User", "name": u.Login})
 	}
 }
 
-func (g *Server) membership(w http.ResponseWriter, r *http.Request) {
+func (g *gitHub) membership(w http.ResponseWriter, r *http.Request) {
 	u, grant, ok := g.caller(w, r)
 	if !ok {
 		return
