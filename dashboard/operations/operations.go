@@ -3,6 +3,7 @@
 package operations
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"net/http"
@@ -25,7 +26,7 @@ import (
 
 // Templates are the pages of this room.
 var Templates = web.NewTemplates(files, template.FuncMap{
-	"waitWords": waitWords,
+	"waitWords": func(code models.WaitCode) string { return cmp.Or(waitWords[code], string(code)) },
 	"blocked":   func(b models.Block) string { return blockWords(&b) },
 })
 
@@ -71,41 +72,25 @@ func (p *Pages) Routes() web.Routes {
 	return web.Routes{Operators: routes}
 }
 
-// waitWords says what mail waits for, as the heading of a row.
-func waitWords(code models.WaitCode) string {
-	switch code {
-	case models.WaitRestore:
-		return "Hold after a restore"
-	case models.WaitUserPaused:
-		return "User is paused"
-	case models.WaitBatchStopped:
-		return "Batch is stopped"
-	case models.WaitBatchCancelled, models.WaitExpiry, models.WaitEnding:
-		return "A worker records its end"
-	case models.WaitSchedule:
-		return "Scheduled"
-	case models.WaitBlockRule:
-		return "Block rule"
-	case models.WaitProviderOffline:
-		return "Provider is offline"
-	case models.WaitProviderSuspend:
-		return "Provider is suspended"
-	case models.WaitNoWorker:
-		return "No worker"
-	case models.WaitRateLimit:
-		return "Rate limit"
-	case models.WaitConcurrencyLimit:
-		return "Calls at once"
-	case models.WaitTurn:
-		return "Its turn"
-	case models.WaitRetry:
-		return "Retry"
-	case models.WaitEvidence:
-		return "Outcome unknown: evidence"
-	case models.WaitFinalEvent:
-		return "Report of the provider"
-	}
-	return string(code)
+// waitWords say what mail waits for, as the heading of a row.
+var waitWords = map[models.WaitCode]string{
+	models.WaitRestore:          "Hold after a restore",
+	models.WaitUserPaused:       "User is paused",
+	models.WaitBatchStopped:     "Batch is stopped",
+	models.WaitBatchCancelled:   "A worker records its end",
+	models.WaitExpiry:           "A worker records its end",
+	models.WaitEnding:           "A worker records its end",
+	models.WaitSchedule:         "Scheduled",
+	models.WaitBlockRule:        "Block rule",
+	models.WaitProviderOffline:  "Provider is offline",
+	models.WaitProviderSuspend:  "Provider is suspended",
+	models.WaitNoWorker:         "No worker",
+	models.WaitRateLimit:        "Rate limit",
+	models.WaitConcurrencyLimit: "Calls at once",
+	models.WaitTurn:             "Its turn",
+	models.WaitRetry:            "Retry",
+	models.WaitEvidence:         "Outcome unknown: evidence",
+	models.WaitFinalEvent:       "Report of the provider",
 }
 
 // operationsView has what one of the pages of Operations shows.

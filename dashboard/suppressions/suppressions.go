@@ -24,7 +24,7 @@ import (
 )
 
 // Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{"suppressed": suppressionWords})
+var Templates = web.NewTemplates(files, template.FuncMap{"suppressed": reasonWords})
 
 //go:embed *.html
 var files embed.FS
@@ -191,7 +191,7 @@ func (s *suppressionsView) setTabs(of url.Values, counts map[string]int64) {
 			q.Set("q", s.Filter.Text)
 		}
 		s.Tabs = append(s.Tabs, web.Tab{
-			To: web.Address("/suppressions", q), Text: suppressionWords(reason), Here: reason == s.Filter.Reason, Count: n,
+			To: web.Address("/suppressions", q), Text: reasonWords(reason), Here: reason == s.Filter.Reason, Count: n,
 		})
 	}
 }
@@ -208,24 +208,17 @@ func (s *suppressionsView) next(of url.Values, name, value string) {
 	s.Next = web.Address("/suppressions", q)
 }
 
-// suppressionWords is a reason as a badge shows it.
-func suppressionWords(r string) string {
-	switch models.SuppressionReason(r) {
-	case "":
-		return "All"
-	case models.Complaint:
-		return "Complaint"
-	case models.HardBounce:
-		return "Hard bounce"
-	case models.SoftBounce:
-		return "Soft bounces"
-	case models.Manual:
-		return "Added manually"
-	case models.Unsubscribe:
-		return "Unsubscribed"
-	}
-	return r
+// badges are the reasons as a badge shows them.
+var badges = map[models.SuppressionReason]string{
+	"":                 "All",
+	models.Complaint:   "Complaint",
+	models.HardBounce:  "Hard bounce",
+	models.SoftBounce:  "Soft bounces",
+	models.Manual:      "Added manually",
+	models.Unsubscribe: "Unsubscribed",
 }
+
+func reasonWords(r string) string { return cmp.Or(badges[models.SuppressionReason(r)], r) }
 
 // exportSuppressions is GET /suppressions/export.csv: a list as a file that can be imported.
 func (p *Pages) exportSuppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
