@@ -239,22 +239,16 @@ var GroupKinds = []GroupKind{ByProvider, byCategory, BySender, byTemplate, ByTag
 // Valid reports whether k is a kind.
 func (k GroupKind) Valid() bool { return slices.Contains(GroupKinds, k) }
 
-// Words returns the kind for people.
-func (k GroupKind) Words() string {
-	switch k {
-	case ByProvider:
-		return "Provider"
-	case byCategory:
-		return "Category"
-	case BySender:
-		return "Sender's domain"
-	case byTemplate:
-		return "Template"
-	case ByTag:
-		return "Tag"
-	}
-	return string(k)
+var groupWords = map[GroupKind]string{
+	ByProvider: "Provider",
+	byCategory: "Category",
+	BySender:   "Sender's domain",
+	byTemplate: "Template",
+	ByTag:      "Tag",
 }
+
+// Words returns the kind for people.
+func (k GroupKind) Words() string { return cmp.Or(groupWords[k], string(k)) }
 
 // A Group is what some logs have in common.
 type Group struct {

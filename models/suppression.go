@@ -37,22 +37,17 @@ var SuppressionReasons = []SuppressionReason{Complaint, HardBounce, Manual, Unsu
 // Valid reports whether r is one of the reasons.
 func (r SuppressionReason) Valid() bool { return slices.Contains(SuppressionReasons, r) }
 
-// Words returns the reason as a sentence fragment for people.
-func (r SuppressionReason) Words() string {
-	switch r {
-	case Complaint:
-		return "the recipient complained about earlier mail"
-	case HardBounce:
-		return "earlier mail bounced because the mailbox does not exist"
-	case Manual:
-		return "the address was added to the list manually"
-	case Unsubscribe:
-		return "the recipient unsubscribed"
-	case SoftBounce:
-		return "several mails in a row could not be delivered"
-	}
-	return string(r)
+// suppressionWords are the reasons as sentence fragments for people.
+var suppressionWords = map[SuppressionReason]string{
+	Complaint:   "the recipient complained about earlier mail",
+	HardBounce:  "earlier mail bounced because the mailbox does not exist",
+	Manual:      "the address was added to the list manually",
+	Unsubscribe: "the recipient unsubscribed",
+	SoftBounce:  "several mails in a row could not be delivered",
 }
+
+// Words returns the reason as a sentence fragment for people.
+func (r SuppressionReason) Words() string { return cmp.Or(suppressionWords[r], string(r)) }
 
 // SuppressionOrigin says what made an entry. The words are part of the API.
 type SuppressionOrigin string
