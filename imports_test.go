@@ -61,7 +61,7 @@ var allowed = map[string][]string{
 	"service/background":  {},
 	"service/cached":      {},
 	"service/changes":     {"models", "models/clientid", "service/intake", "service/problem"},
-	"service/announce":    {"models"},
+	"models/announce":     {"models"},
 	"service/drafts":      {"models", "service/problem"},
 	"service/erase": {"client", "models", "models/clientid", "models/drift", "models/softbounce", "service/audit",
 		"service/caller", "service/drafts", "service/idempotency", "service/intake", "service/operation", "service/problem",

@@ -222,7 +222,7 @@ func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why err
 
 // accepted announces a stored batch and returns the answer for it.
 func (s *Service) accepted(b *models.Batch) Accepted {
-	s.announce[b.Lane].Add(b.ID, b.Chunks, b.Lane)
+	s.announce.batch(b.ID, b.Chunks, b.Lane)
 	s.tallies[b.Lane].batches.Add(1)
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
 	s.log.Info("batch accepted",

@@ -115,7 +115,7 @@ func (s *Service) announceNewest(ctx context.Context, user string) {
 	for i := range batches {
 		b := &batches[i]
 		if sum, _, err := s.Mail.Total(ctx, b); err == nil && !b.Damaged && b.StateOf(sum, time.Now()) != models.BatchDone {
-			s.announce[b.Lane].Add(b.ID, b.Chunks, b.Lane)
+			s.announce.batch(b.ID, b.Chunks, b.Lane)
 		}
 	}
 }

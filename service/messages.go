@@ -101,5 +101,5 @@ func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.In
 
 // Changed implements changes.Sender.
 func (m *messageSender) Changed(chunk models.ID, lane models.Lane) {
-	m.svc.announce[lane].AddChunk(chunk, lane)
+	m.svc.announce.chunk(chunk, lane)
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/announce"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -164,7 +164,7 @@ type Service struct {
 	marks      *suppression.Lists
 	onAccept   func(*models.Batch, models.Chunk)
 	acceptTime func(models.Lane, time.Duration)
-	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
+	announce   announcers
 	tallies    map[models.Lane]*tally
 
 	ready cached.Value[Readiness]
@@ -186,7 +186,7 @@ func New(d Deps) *Service {
 		marks:      d.Suppressions,
 		onAccept:   d.Accepted,
 		acceptTime: d.AcceptTime,
-		announce:   map[models.Lane]*announce.Announcer{},
+		announce:   announcers{log: cfg.Logger, of: map[models.Lane]*announce.Announcer{}},
 		tallies:    map[models.Lane]*tally{},
 		guard: &idempotency.Guard{
 			Store:     d.Store,
@@ -210,7 +210,10 @@ func New(d Deps) *Service {
 		UnsubscribeURL: cfg.UnsubscribeURL,
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
-		s.announce[lane] = announce.New(d.Broker, cfg.Logger)
+		s.announce.of[lane] = announce.New(d.Broker, func(ms []models.Message, err error) {
+			cfg.Logger.Warn("batches not announced; the agenda announces them later",
+				"batch_id", ms[0].ID.Batch().String(), "messages", len(ms), "err", err)
+		})
 		s.tallies[lane] = &tally{}
 	}
 	s.addRooms(&d)
@@ -247,7 +250,7 @@ func (s *Service) addRooms(d *Deps) {
 	s.Commands = commands.New(commands.Deps{
 		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
 		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger, Intake: s.intakeOf,
-		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
+		Announce: s.announce.batch,
 	})
 	s.Templates, s.Drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
 	s.Updates = updates.New(d.Store)
@@ -263,7 +266,7 @@ func (s *Service) addRooms(d *Deps) {
 func (s *Service) Close() {
 	s.closing.Do(func() {
 		var g errgroup.Group
-		for _, a := range s.announce {
+		for _, a := range s.announce.of {
 			g.Go(func() error { a.Close(); return nil })
 		}
 		_ = g.Wait() // never an error

@@ -16,6 +16,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/announce"
 )
 
 // TestStoreUnavailable checks that a provider is asked to retry while the store is
@@ -130,7 +131,7 @@ func TestBrokerHangs(t *testing.T) {
 		h := &hangingBroker{}
 		s := New(testDoor, nullInbox{}, h, []Provider{{"sg", accepting("")}}, priority.New(), nil)
 		began := time.Now()
-		for range cap(s.announce) + 1000 {
+		for range announce.QueueSize + 1000 {
 			rec := httptest.NewRecorder()
 			s.ServeHTTP(
 				rec,
@@ -141,7 +142,7 @@ func TestBrokerHangs(t *testing.T) {
 		require.Zero(t, time.Since(began), "no post waited")
 		s.Close()
 		s.Close()
-		require.LessOrEqual(t, time.Since(began), announceTime)
+		require.LessOrEqual(t, time.Since(began), announce.BrokerTime)
 		require.Positive(t, h.asked.Load())
 	})
 }

@@ -22,14 +22,14 @@ import (
 	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/announce"
 )
 
-// Timeouts of one post and of one call of the broker.
+// Timeouts of one post.
 const (
-	readTime     = 30 * time.Second
-	verifyTime   = 10 * time.Second
-	storeTime    = 10 * time.Second
-	announceTime = 5 * time.Second
+	readTime   = 30 * time.Second
+	verifyTime = 10 * time.Second
+	storeTime  = 10 * time.Second
 )
 
 // logEvery is the shortest time between lines in the log for refusals of one kind.
@@ -46,25 +46,17 @@ type Inbox interface {
 	PutInbox(ctx context.Context, in models.Inbox) error
 }
 
-// Publisher is the part of the broker that the server needs.
-type Publisher interface {
-	Publish(ctx context.Context, ms ...models.Message) error
-}
-
 // Server serves /webhooks/<provider>.
 type Server struct {
 	log       *slog.Logger
 	url       string // where providers reach the server, without the name of a provider
 	inbox     Inbox
-	broker    Publisher
 	providers map[string]*provider
 	engine    *gin.Engine
 
-	announce chan models.Message
-	stop     chan struct{}
-	wg       sync.WaitGroup
+	announce *announce.Announcer
 	closing  sync.Once
-	ctx      context.Context //nolint:containedctx // the announcers live as long as the server
+	ctx      context.Context //nolint:containedctx // posts may be verified as long as the server lives
 	cancel   context.CancelFunc
 
 	budget   budget
@@ -95,7 +87,7 @@ type provider struct {
 // New returns a server for the posts of providers, which reach it at url followed by their name. sched says whether
 // urgent mail passes. A nil log discards all lines.
 func New(
-	url string, inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger,
+	url string, inbox Inbox, broker announce.Broker, providers []Provider, sched *priority.Scheduler, log *slog.Logger,
 ) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -104,16 +96,16 @@ func New(
 		log:       log,
 		url:       url,
 		inbox:     inbox,
-		broker:    broker,
 		providers: map[string]*provider{},
 		codes:     map[string]int64{},
 		unlogged:  map[string]refusals{},
 		prompt:    rate.NewLimiter(promptRefusals, promptRefusals),
-		announce:  make(chan models.Message, 10_000),
-		stop:      make(chan struct{}),
-		budget:    newBudget(),
-		interval:  heartbeatEvery,
-		received:  newLastReceived(),
+		announce: announce.New(broker, func(ms []models.Message, err error) {
+			log.Warn("cannot announce webhook posts; the agenda finds them", "posts", len(ms), "err", err)
+		}),
+		budget:   newBudget(),
+		interval: heartbeatEvery,
+		received: newLastReceived(),
 	}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
@@ -129,23 +121,17 @@ func New(
 	g.Use(s.recovered)
 	g.NoRoute(s.receive)
 	s.engine = g
-	for range 4 {
-		s.wg.Go(s.announcer)
-	}
 	return s
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
 
-// Close publishes the pending announcements, for at most announceTime. The agenda finds the posts that were not
+// Close publishes the pending announcements, for at most announce.BrokerTime. The agenda finds the posts that were not
 // announced.
 func (s *Server) Close() {
 	s.closing.Do(func() {
-		close(s.stop)
-		late := time.AfterFunc(announceTime, s.cancel)
-		defer late.Stop()
-		s.wg.Wait()
+		s.announce.Close()
 		s.cancel()
 	})
 }
@@ -376,47 +362,7 @@ func (s *Server) put(provider string, posts []models.Post) error {
 	if err := s.inbox.PutInbox(ctx, in); err != nil {
 		return err
 	}
-	select {
-	case s.announce <- models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID}:
-	default: // the announcers are behind; the agenda finds the entry
-	}
+	// If the announcer is behind, the agenda finds the entry.
+	_ = s.announce.Add(models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
 	return nil
-}
-
-// announcer publishes messages for stored posts, up to 200 at a time.
-func (s *Server) announcer() {
-	for {
-		select {
-		case m := <-s.announce:
-			s.publish(m)
-		case <-s.stop:
-			for {
-				select {
-				case m := <-s.announce:
-					s.publish(m)
-				default:
-					return
-				}
-			}
-		}
-	}
-}
-
-// publish publishes a message together with those that are queued.
-func (s *Server) publish(m models.Message) {
-	ms := []models.Message{m}
-fill:
-	for len(ms) < 200 {
-		select {
-		case m := <-s.announce:
-			ms = append(ms, m)
-		default:
-			break fill
-		}
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, announceTime)
-	defer cancel()
-	if err := s.broker.Publish(ctx, ms...); err != nil {
-		s.log.Warn("cannot announce webhook posts; the agenda finds them", "posts", len(ms), "err", err)
-	}
 }

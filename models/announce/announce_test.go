@@ -2,7 +2,6 @@ package announce
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,15 +23,17 @@ func (hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
 	return models.ErrUnavailable
 }
 
-// TestCloseWithHangingBroker: Close returns within brokerTime although the broker hangs
+// TestCloseWithHangingBroker: Close returns within BrokerTime although the broker hangs
 // and the queue is full.
 func TestCloseWithHangingBroker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := New(hangingBroker{}, slog.New(slog.DiscardHandler))
-		a.Add(models.NewBatchID(time.Now()), 2*queueSize, models.Bulk)
+		a := New(hangingBroker{}, func([]models.Message, error) {})
+		for n := range 2 * QueueSize {
+			a.Add(models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()).Chunk(n), Lane: models.Bulk})
+		}
 		began := time.Now()
 		a.Close()
-		require.LessOrEqual(t, time.Since(began), brokerTime)
+		require.LessOrEqual(t, time.Since(began), BrokerTime)
 	})
 }

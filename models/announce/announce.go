@@ -1,0 +1,106 @@
+// Package announce publishes the messages of accepted batches and of stored posts in the background, so that a slow or
+// missing broker never delays a request.
+package announce
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// BrokerTime is how long one call of the broker may take, and Close.
+const BrokerTime = 5 * time.Second
+
+// QueueSize is how many messages may wait.
+const QueueSize = 20_000
+
+const (
+	batchSize = 200 // messages of one call of the broker
+	workers   = 4
+)
+
+// Broker is the part of models.Broker that an Announcer needs.
+type Broker interface {
+	Publish(ctx context.Context, ms ...models.Message) error
+}
+
+// Announcer publishes messages in the background. It drops a message that it cannot
+// publish: the agenda publishes it later. It is safe for concurrent use.
+type Announcer struct {
+	broker Broker
+	failed func(ms []models.Message, err error)
+	queue  chan models.Message
+	stop   chan struct{}
+	wg     sync.WaitGroup
+
+	ctx    context.Context //nolint:containedctx // the workers live as long as the announcer
+	cancel context.CancelFunc
+}
+
+// New starts an Announcer. Close stops it. It calls failed for messages that it cannot publish.
+func New(b Broker, failed func(ms []models.Message, err error)) *Announcer {
+	a := &Announcer{broker: b, failed: failed, queue: make(chan models.Message, QueueSize), stop: make(chan struct{})}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	for range workers {
+		a.wg.Go(a.run)
+	}
+	return a
+}
+
+// Add queues a message, and reports false if the queue is full.
+func (a *Announcer) Add(m models.Message) bool {
+	select {
+	case a.queue <- m:
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *Announcer) run() {
+	for {
+		select {
+		case m := <-a.queue:
+			a.publish(m)
+		case <-a.stop:
+			for {
+				select {
+				case m := <-a.queue:
+					a.publish(m)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// publish publishes a message together with those that are queued.
+func (a *Announcer) publish(m models.Message) {
+	ms := append(make([]models.Message, 0, batchSize), m)
+fill:
+	for len(ms) < batchSize {
+		select {
+		case m := <-a.queue:
+			ms = append(ms, m)
+		default:
+			break fill
+		}
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, BrokerTime)
+	defer cancel()
+	if err := a.broker.Publish(ctx, ms...); err != nil {
+		a.failed(ms, err)
+	}
+}
+
+// Close publishes the queued messages, for at most BrokerTime, and stops the announcer.
+func (a *Announcer) Close() {
+	close(a.stop)
+	late := time.AfterFunc(BrokerTime, a.cancel)
+	defer late.Stop()
+	a.wg.Wait()
+	a.cancel()
+}
