@@ -30,9 +30,9 @@ type gitHubApp struct {
 	RedirectURL            string // the only one that is accepted
 }
 
-// A gitHub imitates the parts of GitHub that a login needs. It has the paths of GitHub Enterprise Server: authorize (a page on which a
-// tester picks a login), access_token, and under /api/v3 user and
-// user/memberships/orgs. It is safe for concurrent use.
+// A gitHub imitates the parts of GitHub that a login needs. It has the paths of GitHub Enterprise Server: authorize (a
+// page on which a tester picks a login), access_token, and under /api/v3 user and user/memberships/orgs. It is safe for
+// concurrent use.
 type gitHub struct {
 	app gitHubApp
 	mux *http.ServeMux
