@@ -304,9 +304,6 @@ type Envelope struct {
 	BCC int `json:"bcc,omitempty"`
 }
 
-// MaxEnvelope is the maximum number of recipients of an envelope.
-const MaxEnvelope = 50
-
 // RoleOf returns the role of recipient n. It is empty if the batch is no envelope.
 func (b *Batch) RoleOf(n int) Role {
 	switch {

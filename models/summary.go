@@ -294,10 +294,10 @@ func (b *Batch) SetGroups() {
 	}
 }
 
-// MaxGroups is how many groups a sum counts apart.
-const MaxGroups = 100
+// maxGroups is how many groups a sum counts apart.
+const maxGroups = 100
 
-// addGroups adds the groups of o to s, and o itself to the groups that its logs are in. Of more than MaxGroups it keeps
+// addGroups adds the groups of o to s, and o itself to the groups that its logs are in. Of more than maxGroups it keeps
 // the first in their order. A group that is among the first of a sum is among the first of all its parts that have it.
 // So a count that is kept is complete, with any order of the additions.
 func (s *Summary) addGroups(o *Summary) {
@@ -320,9 +320,9 @@ func (s *Summary) addGroups(o *Summary) {
 		add(g, counts)
 	}
 	s.MoreGroups = s.MoreGroups || o.MoreGroups
-	if len(s.Groups) > MaxGroups {
+	if len(s.Groups) > maxGroups {
 		s.MoreGroups = true
-		for _, g := range slices.SortedFunc(maps.Keys(s.Groups), Group.Compare)[MaxGroups:] {
+		for _, g := range slices.SortedFunc(maps.Keys(s.Groups), Group.Compare)[maxGroups:] {
 			delete(s.Groups, g)
 		}
 	}

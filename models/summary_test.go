@@ -165,7 +165,7 @@ func TestGroupsInAnyOrder(t *testing.T) {
 		c := &chunks[i]
 		c.Accepted, c.Success = 2, 1
 		c.Events = map[EventKind]int64{Opened: 1}
-		for _, n := range rnd.Perm(2 * MaxGroups)[:5] {
+		for _, n := range rnd.Perm(2 * maxGroups)[:5] {
 			g := Group{ByTag, fmt.Sprintf("tag%03d", n)}
 			c.In = append(c.In, g)
 			counts[g] += 2
@@ -175,12 +175,12 @@ func TestGroupsInAnyOrder(t *testing.T) {
 	for i := range chunks {
 		want.Add(&chunks[i])
 	}
-	require.Len(t, want.Groups, MaxGroups)
+	require.Len(t, want.Groups, maxGroups)
 	require.True(t, want.MoreGroups)
 	for g, sum := range want.Groups {
 		require.Equal(t, counts[g], sum.Accepted, g.Name)
 		require.Equal(t, counts[g]/2, sum.Events[Opened], g.Name)
-		require.Less(t, g.Name, fmt.Sprintf("tag%03d", MaxGroups))
+		require.Less(t, g.Name, fmt.Sprintf("tag%03d", maxGroups))
 	}
 	for range 20 {
 		var parts [7]Summary

@@ -272,7 +272,7 @@ var eventNouns = []eventNoun{
 	{"Messages", []string{"log"}},
 	{"Providers", []string{"provider", "failover", "sending", "webhooks"}},
 	{"Users", []string{"quota", "complaints"}},
-	{"Installation", []string{"acceptance", "queue", "check", "outcome"}},
+	{"Installation", []string{"acceptance", "broker", "queue", "check", "outcome"}},
 	{"Batches, suppression lists and endpoints", []string{"batch", "suppression", "endpoint"}},
 }
 

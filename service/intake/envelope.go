@@ -8,6 +8,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// maxEnvelope is the maximum number of recipients of an envelope.
+const maxEnvelope = 50
+
 // carbon is an address of cc or bcc.
 type carbon struct {
 	role    models.Role
@@ -22,9 +25,9 @@ func (in *Intake) checkCopies() {
 		texts []string
 	}{{models.CC, b.CC}, {models.BCC, b.BCC}} {
 		for i, text := range list.texts {
-			if len(in.copies) == models.MaxEnvelope-1 {
+			if len(in.copies) == maxEnvelope-1 {
 				m.Wrong("/"+string(list.role), "too_many",
-					"A message may have at most %d addresses in to, cc and bcc together.", models.MaxEnvelope)
+					"A message may have at most %d addresses in to, cc and bcc together.", maxEnvelope)
 				break
 			}
 			if at := "/" + string(list.role) + "/" + strconv.Itoa(i); !m.noted(at, text) {
