@@ -652,7 +652,7 @@ ChangeAction: TypeAlias = Literal['new', 'update', 'cancel']
 NewMetadata: TypeAlias = dict[str, Any] | None
 
 
-NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'queue.stalled', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed']
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'queue.stalled', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed', 'broker.lost', 'broker.recovered']
 
 
 class NewBatchParts(NewBatchForm):
