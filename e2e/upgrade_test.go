@@ -34,8 +34,8 @@ func nextVersion(t *testing.T) string {
 			"case formPlain, formBinary:", "case formPlain, formBinary, 'm', 'c':",
 			"case formZstd, formBinaryZstd:", "case formZstd, formBinaryZstd, 'n', 'd':",
 		},
-		"models/codec/binary.go": {
-			"return pack(w.b, formBinary, formBinaryZstd)", "return pack(w.b, 'c', 'd')",
+		"models/codec/fields.go": {
+			"return pack(f.b, formBinary, formBinaryZstd)", "return pack(f.b, 'c', 'd')",
 			"raw[0] != formBinary &&", "raw[0] != 'c' && raw[0] != 'd' && raw[0] != formBinary &&",
 		},
 		"rabbit/message.go": {"const messageVersion = 1", "const messageVersion = 2"},
