@@ -44,6 +44,7 @@ type setup struct {
 	cfg     Config
 	service service.Config
 	broker  func(models.Broker) models.Broker
+	store   models.Store // nil: one in memory
 	names   []string // of the providers; worker w reports on the first of them
 	pipes   bool     // requests come over a testkit.Network
 }
@@ -60,10 +61,13 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	for _, c := range change {
 		c(&st)
 	}
-	real, eb := memory.Open(t), inproctest.New(t, "sg", "mg")
+	if st.store == nil {
+		st.store = memory.Open(t)
+	}
+	eb := inproctest.New(t, "sg", "mg")
 	f := &fixture{
 		TB:     t,
-		store:  &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}},
+		store:  &spyStore{Store: st.store, fail: map[string]func(int) error{}, counts: map[string]int{}},
 		broker: eb,
 	}
 	if st.broker != nil {

@@ -19,12 +19,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // heapPeak measures by how much the heap grows. All tests share the heap, so those that use it do not run in parallel.
 type heapPeak struct {
 	mu           sync.Mutex
 	before, most uint64
+}
+
+// onDisk gives a fixture a store whose content is not on the heap.
+func onDisk(t *testing.T) func(*setup) {
+	t.Helper()
+	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return func(st *setup) { st.store = s }
 }
 
 func newHeapPeak() *heapPeak {
@@ -62,7 +72,7 @@ func (h *heapPeak) requireBelow(t *testing.T, bytes uint64) {
 
 // TestMemoryOfManyMessages: 100,000 records with 60 MB need little memory besides a line of the answer for each.
 func TestMemoryOfManyMessages(t *testing.T) {
-	f := newFixture(t)
+	f := newFixture(t, onDisk(t))
 	f.template(letter)
 	const n = 100_000
 	heap, size := newHeapPeak(), 0
@@ -92,7 +102,7 @@ func TestMemoryOfManyMessages(t *testing.T) {
 
 // TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed.
 func TestPermissiveMemory(t *testing.T) {
-	f := newFixture(t)
+	f := newFixture(t, onDisk(t))
 	const n = 200_000
 	heap := newHeapPeak()
 	pr, pw := io.Pipe()
@@ -143,7 +153,7 @@ func TestPermissiveMemory(t *testing.T) {
 // TestMemoryOfLargeRequest: a request of 12 MB with 100,000 recipients before the content needs
 // little memory.
 func TestMemoryOfLargeRequest(t *testing.T) {
-	f := newFixture(t)
+	f := newFixture(t, onDisk(t))
 	const n = 100_000
 	heap, size := newHeapPeak(), 0
 	pr, pw := io.Pipe()
@@ -183,7 +193,8 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 // TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
 // is stored.
 func TestMemoryOfLargeAttachments(t *testing.T) {
-	f := newAttachmentFixture(t)
+	f := newFixture(t, onDisk(t))
+	f.carryAttachments()
 	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
 	heap := newHeapPeak()
 	pr, pw := io.Pipe()
