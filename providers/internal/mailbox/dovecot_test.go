@@ -60,7 +60,8 @@ service anvil {
 
 // TestDovecot: an inbox of Dovecot behaves as a Maildir does, with each encryption, and so does the Maildir below it.
 func TestDovecot(t *testing.T) {
-	dir, err := os.MkdirTemp("", "dovecot") // the path of a test is too long for a socket
+	// The folder of a test may be private, and its path is too long for a socket.
+	dir, err := os.MkdirTemp("/tmp", "dovecot")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	a := testkit.NewAuthority(t)
