@@ -63,7 +63,7 @@ func TestTwoDataCentres(t *testing.T) {
 	}
 	_, err = c.services(t.Context(), "kill", c.name(1))
 	require.NoError(t, err)
-	require.True(t, c.down(t.Context(), 1))
+	require.Eventually(t, func() bool { return c.down(t.Context(), 1) }, time.Minute, 50*time.Millisecond)
 	for range 100 {
 		require.NoError(t, appendFirst(t.Context(), stores[0], models.NewBatchID(time.Now())))
 	}
