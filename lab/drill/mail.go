@@ -3,6 +3,8 @@ package drill
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,9 +63,8 @@ func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, erro
 
 // acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
 func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
-	copies := len(batch.CC) + len(batch.BCC)
-	b := posted{n: len(batch.To) + copies, of: a, at: time.Now()}
-	b.envelope, b.attached = copies > 0, len(batch.Attachments) > 0
+	b := posted{n: len(batch.To) + len(batch.CC) + len(batch.BCC), of: a, at: time.Now()}
+	b.envelope, b.attached = batch.Together, len(batch.Attachments) > 0
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
@@ -217,6 +218,9 @@ func (d *drill) settled(ctx context.Context) error {
 		}
 		return true, nil
 	})
+	if err != nil && ctx.Err() == nil {
+		return errors.Join(err, d.unfinished(ctx, left[0].id))
+	}
 	if err != nil {
 		return err
 	}
@@ -224,6 +228,19 @@ func (d *drill) settled(ctx context.Context) error {
 		return err
 	}
 	return d.evidenced(ctx)
+}
+
+// unfinished returns an error that has a log of a batch without a final state, and what happened to it.
+func (d *drill) unfinished(ctx context.Context, batch models.ID) error {
+	logs, err := d.logs(ctx, batch)
+	for i := range logs {
+		if l := &logs[i]; l.State != client.Delivered && l.State != client.Failed && err == nil {
+			*l, err = d.client.Log(ctx, l.ID)
+			text, _ := json.Marshal(l) // it was made from JSON
+			return errors.Join(err, fmt.Errorf("a log that is not final: %s", text))
+		}
+	}
+	return err
 }
 
 func (d *drill) batch(ctx context.Context, id models.ID) (client.Batch, error) {
