@@ -85,6 +85,7 @@ func New(cfg Config, deps Deps) *Agenda {
 	for i := range a.shards {
 		a.shards[i] = &shard{n: i}
 	}
+	deps.Ages.outage = &deps.Outbox.Outage
 	return a
 }
 

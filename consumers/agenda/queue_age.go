@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -27,7 +28,8 @@ type QueueAges struct {
 	broker models.Broker
 	worker string
 
-	away time.Time // since when the queues cannot be read; zero: they can
+	outage *dispatch.Outage // of messages that this worker publishes
+	away   time.Time        // since when the broker is away, as last reported; zero: it is not
 
 	mu      sync.Mutex
 	served  map[models.Queue]*served
@@ -39,7 +41,7 @@ type QueueAges struct {
 // NewQueueAges returns ages that are all unknown.
 func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
 	return &QueueAges{
-		store: store, broker: broker, worker: worker,
+		store: store, broker: broker, worker: worker, outage: &dispatch.Outage{},
 		served: map[models.Queue]*served{}, own: telemetry.QueueTimes{},
 	}
 }
@@ -104,6 +106,9 @@ func (a *QueueAges) poll(ctx context.Context, log *slog.Logger) error {
 	a.mu.Lock()
 	a.written, a.all = mine, all
 	a.mu.Unlock()
+	if !a.away.IsZero() {
+		return nil
+	}
 	return a.report(ctx, a.stalled(depths, time.Now()), log)
 }
 

@@ -106,20 +106,25 @@ func (a *QueueAges) stalled(depths []models.Depth, now time.Time) (out []telemet
 // awayKept is how long a report about the broker is kept. A worker renews it with each look.
 const awayKept = time.Minute
 
-// noteBroker reports since when the broker does not answer this worker or describes no queues, and once that it does
-// again. Subscribing anew would not help.
+// noteBroker reports since when the broker describes no queues to this worker or takes no messages of it, and once that
+// it does again. Subscribing anew would not help. Without a majority of its nodes, RabbitMQ describes queues, too.
 func (a *QueueAges) noteBroker(ctx context.Context, err error, now time.Time) error {
-	var state telemetry.BrokerState
-	switch {
-	case err == nil && a.away.IsZero():
+	since := a.away
+	switch from, why := a.outage.Refusing(time.Now()); {
+	case err != nil && since.IsZero():
+		since = now
+	case err == nil && since.IsZero() && from.IsZero():
 		return nil
+	case err == nil && since.IsZero():
+		since, err = from.UTC().Round(0), why
+	case err == nil && from.IsZero():
+		since = time.Time{}
 	case err == nil:
-		a.away = time.Time{}
-	default:
-		if a.away.IsZero() {
-			a.away = now
-		}
-		state = telemetry.BrokerState{Since: a.away, Why: models.OneLine(err.Error())}
+		err = why
+	}
+	var state telemetry.BrokerState
+	if a.away = since; err != nil {
+		state = telemetry.BrokerState{Since: since, Why: models.OneLine(err.Error())}
 	}
 	raw, err := json.Marshal(state)
 	if err != nil {

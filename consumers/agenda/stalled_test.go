@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -151,5 +152,48 @@ func TestBrokerWithoutLeaderIsReported(t *testing.T) {
 		cancel()
 		require.Error(t, ages.poll(ended, log))
 		require.Zero(t, reported())
+	})
+}
+
+// TestBrokerThatTakesNothingIsReported: without a majority of its nodes, RabbitMQ describes its queues and confirms no
+// message. A worker reports that since its first failure, until a message is taken or a minute has passed without one.
+// It does not report queues that deliver nothing meanwhile.
+func TestBrokerThatTakesNothingIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.Open(t)
+		ages := NewQueueAges(store, &deaf{Broker: inproctest.New(t, "sg")}, "w")
+		outage := &dispatch.Outage{}
+		ages.outage = outage
+		since := func(kind string) (out time.Time) {
+			require.NoError(t, ages.poll(t.Context(), slog.New(slog.DiscardHandler)))
+			all, err := telemetry.Reports[telemetry.BrokerState](t.Context(), store, kind)
+			require.NoError(t, err)
+			for _, s := range all {
+				out = s.Since
+			}
+			return out
+		}
+		fail := func() time.Time {
+			require.True(t, outage.Begin(time.Now()))
+			outage.End(time.Now(), fmt.Errorf("%w: it confirmed nothing", models.ErrUnavailable))
+			return time.Now()
+		}
+		require.Zero(t, since(telemetry.BrokerReport))
+		began := fail()
+		for range 3 {
+			time.Sleep(40 * time.Second)
+			fail()
+			require.True(t, began.Equal(since(telemetry.BrokerReport)))
+		}
+		require.Zero(t, since(telemetry.StalledQueueReport))
+		require.True(t, outage.Begin(time.Now().Add(time.Second)))
+		outage.End(time.Now(), nil)
+		require.Zero(t, since(telemetry.BrokerReport))
+
+		began = fail()
+		require.True(t, began.Equal(since(telemetry.BrokerReport)))
+		time.Sleep(61 * time.Second)
+		require.Zero(t, since(telemetry.BrokerReport), "nothing was published after that, so that it is not known")
 	})
 }

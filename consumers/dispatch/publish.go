@@ -76,6 +76,8 @@ type Outage struct {
 	since  time.Time // first failure that CaughtUp has not cleared; zero: none
 	last   time.Time // latest failure
 	down   bool
+	from   time.Time // first failure after the latest success, while the broker is down
+	why    error     // the latest failure
 	trying bool
 	next   time.Time // next try while the broker is down
 }
@@ -101,13 +103,30 @@ func (o *Outage) End(now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.trying = false
+	before := o.down
 	if o.down = errors.Is(err, models.ErrUnavailable); !o.down {
 		return
+	}
+	if o.why = err; !before {
+		o.from = now
 	}
 	if o.since.IsZero() {
 		o.since = now
 	}
 	o.last, o.next = now, now.Add(time.Second)
+}
+
+// refusalCounts is how long a failure shows that the broker is down, if nothing was to be published after it.
+const refusalCounts = time.Minute
+
+// Refusing returns since when the broker takes no messages, and the latest error. The time is zero if it takes them.
+func (o *Outage) Refusing(now time.Time) (since time.Time, why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.down || now.Sub(o.last) > refusalCounts {
+		return time.Time{}, nil
+	}
+	return o.from, o.why
 }
 
 // MarkUnannounced marks messages from now on as unannounced, so that the agenda
