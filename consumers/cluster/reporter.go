@@ -84,15 +84,16 @@ func (r *Reporter) Run(ctx context.Context) {
 	var written time.Time
 	findings := persisted{}
 	for {
-		var err error
-		if failed, err = r.putFailedCalls(ctx, failed); err != nil && ctx.Err() == nil {
-			r.Logger.Warn("cannot store the times of failed calls; will retry", "err", err)
+		raw, err := json.Marshal(r.State())
+		// What the state says of failed calls is stored before it, also if the process is killed in between.
+		var unsaved error
+		if failed, unsaved = r.putFailedCalls(ctx, failed); unsaved != nil && ctx.Err() == nil {
+			r.Logger.Warn("cannot store the times of failed calls; will retry", "err", unsaved)
 		}
 		if err := r.Cluster.persist(ctx, findings); err != nil && ctx.Err() == nil {
 			r.Logger.Warn("cannot store findings about providers; will retry", "err", err)
 		}
-		raw, err := json.Marshal(r.State())
-		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportTTL/3) {
+		if err == nil && unsaved == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportTTL/3) {
 			if err = r.Store.PutTransient(ctx, telemetry.WorkerReport, r.Worker, raw, reportTTL); err == nil {
 				last, written = raw, time.Now()
 			}
