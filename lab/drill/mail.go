@@ -218,11 +218,10 @@ func (d *drill) settled(ctx context.Context) error {
 		}
 		return true, nil
 	})
-	if err != nil && ctx.Err() == nil {
-		return errors.Join(err, d.unfinished(ctx, left[0].id))
-	}
 	if err != nil {
-		return err
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return errors.Join(err, d.unfinished(soon, left[0].id))
 	}
 	if err := d.sim.Settle(ctx); err != nil {
 		return err

@@ -66,6 +66,7 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=500ms",
 		"SAFEDELIVR_TIMES_HOLD=2s",
 		"SAFEDELIVR_TIMES_FINAL_EVENT=60s",
+		"SAFEDELIVR_LIMITS_BOUNCES=0", // faults refuse addresses, and a batch that is stopped for that never ends
 	}
 	out = append(out, d.pair.Settings(d.simURL,
 		"CONCURRENCY="+strconv.Itoa(cmp.Or(d.atOnce, 64)),
