@@ -287,6 +287,66 @@ func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
 	}
 }
 
+// TestOneOfSeveralInTo: a mail with several addresses in To is sent while one of them can get it, with the values of the
+// first. If the first was erased, its values are gone, and none gets the mail.
+func TestOneOfSeveralInTo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		suppressed []int
+		erased     string
+		want       []string
+		reasons    string
+	}{
+		"all":                 {nil, "", []string{"to:u1 to:u2 cc:u3 bcc:u4"}, "    "},
+		"without the first":   {[]int{1}, "", []string{"to:u2 cc:u3 bcc:u4"}, "suppressed    "},
+		"without the second":  {[]int{2}, "", []string{"to:u1 cc:u3 bcc:u4"}, " suppressed   "},
+		"without both":        {[]int{1, 2}, "", nil, "suppressed suppressed to_failed to_failed "},
+		"the first is erased": {nil, "u1@x.test", nil, "erased erased erased erased "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				texts := make(chan string, 1)
+				sg := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
+					code, _ := call.Recipients[0].Value("code")
+					texts <- code
+					return part(models.Accepted, call)
+				})
+				r := emptyRig(t, nil, "sg")
+				r.withEvents(fast(), sg)
+				for _, n := range c.suppressed {
+					e := models.NewSuppression(fmt.Sprintf("u%d@x.test", n), models.Manual, models.FromAPI, time.Now())
+					require.NoError(t, r.engine.suppressions.Add(context.Background(), r.user, e))
+				}
+				r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+				b := r.envelope(func(b *models.Batch, _ []models.Recipient) {
+					b.Envelope, b.Providers = &models.Envelope{To: 2, CC: 1, BCC: 1}, nil
+				})
+				if c.erased != "" {
+					r.erase(b, c.erased)
+				}
+				r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
+				r.announce(b)
+				if c.want == nil {
+					r.done(b)
+				} else {
+					r.taken(b)
+					require.Equal(t, "A-17", <-texts)
+				}
+				require.Equal(t, c.want, sg.shapes())
+				got := ""
+				for n := 1; n <= 4; n++ {
+					if s := r.view(b).Status(n); s.State == models.Failed {
+						got += string(s.Reason)
+					}
+					got += " "
+				}
+				require.Equal(t, c.reasons, got)
+			})
+		})
+	}
+}
+
 // TestReleaseOfOneAddress: a log of an envelope that is released is sent alone. If the mail was never sent because the
 // address in To cannot get it, that does not change.
 func TestReleaseOfOneAddress(t *testing.T) {

@@ -297,28 +297,32 @@ const (
 	BCC Role = "bcc"
 )
 
-// Envelope makes the recipients of a batch those of one mail. Recipient 1 is in To, the next ones
+// Envelope makes the recipients of a batch those of one mail. The first are in To, the next ones
 // are in Cc, and the last ones in Bcc. All are in chunk 0.
 type Envelope struct {
-	CC  int `json:"cc,omitempty"` // number of recipients
+	To  int `json:"to,omitempty"` // number of recipients; 0: one
+	CC  int `json:"cc,omitempty"`
 	BCC int `json:"bcc,omitempty"`
 }
+
+// InTo returns the numbers of the recipients in To.
+func (e *Envelope) InTo() Set { return SetTo(max(e.To, 1)) }
 
 // RoleOf returns the role of recipient n. It is empty if the batch is no envelope.
 func (b *Batch) RoleOf(n int) Role {
 	switch {
 	case b.Envelope == nil:
 		return ""
-	case n <= 1:
+	case n <= max(b.Envelope.To, 1):
 		return To
-	case n <= 1+b.Envelope.CC:
+	case n <= max(b.Envelope.To, 1)+b.Envelope.CC:
 		return CC
 	}
 	return BCC
 }
 
 // Values returns the recipient whose values the mail to recipient n of a chunk has: in an envelope
-// that in To, else recipient n.
+// the first, else recipient n.
 func (b *Batch) Values(n int, rs []Recipient) *Recipient {
 	if b.Envelope != nil {
 		n = 1
@@ -326,18 +330,20 @@ func (b *Batch) Values(n int, rs []Recipient) *Recipient {
 	return &rs[n-1]
 }
 
-// Copies returns the addresses in Cc and Bcc of an envelope as recipient n knows them.
-func (b *Batch) Copies(n int, rs []Recipient) (cc, bcc []Address) {
+// Shared returns the addresses of an envelope as recipient n knows them.
+func (b *Batch) Shared(n int, rs []Recipient) (to, cc, bcc []Address) {
 	for i := range rs {
 		a := Address{Email: rs[i].Email, Name: rs[i].Name}
 		switch role := b.RoleOf(i + 1); {
+		case role == To && !rs[i].Erased():
+			to = append(to, a)
 		case role == CC && !rs[i].Erased():
 			cc = append(cc, a)
 		case role == BCC && i == n-1:
 			bcc = append(bcc, a)
 		}
 	}
-	return cc, bcc
+	return to, cc, bcc
 }
 
 // CallRecipients returns recipients of a chunk as they are handed to a provider: together in one

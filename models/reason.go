@@ -89,7 +89,7 @@ var reasonWords = map[Reason]string{
 	BlockedByRule:         "stopped by a block rule",
 	Erased:                "the address was erased before the message was sent",
 	Suppressed:            "the address is on a suppression list",
-	ToFailed:              "the mail was not sent to the address in to, so that cc and bcc got no copy",
+	ToFailed:              "no address in to can get the mail, so that cc and bcc got no copy",
 }
 
 // Words returns the reason as a sentence fragment for people.

@@ -70,11 +70,12 @@ func (u *unwanted) end(ctx context.Context, c *Chunk, j *job) (bool, error) {
 }
 
 // endErased appends an ending for the recipients of a job's step whose address was erased, or the
-// values of their mail, which in an envelope went with the address in To. It reports whether there
+// values of their mail, which in an envelope went with the first address. It reports whether there
 // were any.
 func (u *unwanted) endErased(ctx context.Context, c *Chunk, j *job) (bool, error) {
 	gone := models.ErasedRecipients(c.Recipients).And(j.Step.Recipients)
-	if c.Batch.Envelope != nil && !j.Step.Together && c.Recipients[0].Erased() {
+	whole := j.Step.Together && j.Step.Recipients.Has(1)
+	if c.Batch.Envelope != nil && !whole && c.Recipients[0].Erased() {
 		gone = j.Step.Recipients
 	}
 	if gone.Empty() {

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// envelopeSize is the number of addresses of one mail to several. It is less than callSize.
-const envelopeSize = 6
+// envelopeSize is the number of addresses of one mail to several, inTo those of them in To. It is less than callSize.
+const envelopeSize, inTo = 6, 2
 
 // sharing returns the address of recipient n of a mail to several.
 func sharing(n int) string { return fmt.Sprintf("copy%d@rehearse.test", n) }
@@ -20,9 +20,11 @@ func sharing(n int) string { return fmt.Sprintf("copy%d@rehearse.test", n) }
 func (d *drill) newEnvelope() client.NewBatch {
 	b := d.newBatch(1)
 	b.Unsubscribe = nil // the addresses would share the link
-	b.To[0].Email = sharing(1)
+	b.To[0].Email, b.Together = sharing(1), true
 	for n := 2; n <= envelopeSize; n++ {
-		if n <= envelopeSize/2 {
+		if n <= inTo {
+			b.To = append(b.To, client.Recipient{Email: sharing(n)})
+		} else if n <= envelopeSize/2 {
 			b.CC = append(b.CC, sharing(n))
 		} else {
 			b.BCC = append(b.BCC, sharing(n))
@@ -50,8 +52,10 @@ func logOf(id string) string {
 func (d *drill) copiesOf(log string) []simulator.Copy {
 	out := d.sim.Copies(log)
 	id, err := models.ParseLogID(log)
-	if n := id.Recipient(); err == nil && n > 1 && d.isEnvelope(id.Batch()) {
-		out = append(out, d.sim.Copies(id.ChunkID().Log(1).String()+"/"+sharing(n))...)
+	if n := id.Recipient(); err == nil && d.isEnvelope(id.Batch()) {
+		for first := range min(inTo, n-1) { // the mail has the log of the first address that got it
+			out = append(out, d.sim.Copies(id.ChunkID().Log(1+first).String()+"/"+sharing(n))...)
+		}
 	}
 	return out
 }
@@ -63,16 +67,21 @@ func (d *drill) isEnvelope(batch models.ID) bool {
 	return d.envelopes[batch]
 }
 
-// leftOutWrongly says why a log may not have failed because the address in To did; "" if it may. Why that one failed is
-// checked with its own log.
+// leftOutWrongly says why a log may not have failed because the addresses in To did; "" if it may. Why those failed is
+// checked with their own logs.
 func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
 	id, err := models.ParseLogID(l.ID)
 	if err != nil || !d.isEnvelope(id.Batch()) {
 		return "its mail has one address", err
 	}
-	first, err := d.client.Log(ctx, id.ChunkID().Log(1).String())
-	if err == nil && (id.Recipient() == 1 || first.State != client.Failed) {
-		return "the address in To has not failed", nil
+	for n := 1; n <= inTo; n++ {
+		to, err := d.client.Log(ctx, id.ChunkID().Log(n).String())
+		switch {
+		case err != nil:
+			return "", err
+		case id.Recipient() == n || to.State != client.Failed:
+			return "an address in To has not failed", nil
+		}
 	}
-	return "", err
+	return "", nil
 }

@@ -12,6 +12,7 @@ import (
 // goes its own way.
 type envelope struct {
 	is, unsent bool
+	to         models.Set      // the recipients in To
 	shared     []*models.Block // that match any of the queued recipients; of unsent mail
 }
 
@@ -20,7 +21,7 @@ func (p *Policy) envelope(v *models.View, b *models.Batch, cmds *Commands) (e en
 	if b.Envelope == nil {
 		return e
 	}
-	e.is, e.unsent = true, !v.Taken()
+	e.is, e.unsent, e.to = true, !v.Taken(), b.Envelope.InTo()
 	for i := range v.Logs {
 		if len(cmds.Blocks) == 0 || !v.Logs[i].State.Open() {
 			continue
@@ -51,25 +52,32 @@ func (e *envelope) blocks(own []*models.Block) []*models.Block {
 	return own
 }
 
-// together completes the calls among the steps of an envelope. A mail without the recipient in To is not sent, but to
+// together completes the calls among the steps of an envelope. A mail without a recipient in To is not sent, but to
 // an address that was released while a provider may have the mail.
 func (e *envelope) together(v *models.View, steps []Step) {
 	if !e.is {
 		return
 	}
-	lost, doubt := !v.Status(1).State.Open(), doubtOf(v.Tries(1)) != ""
+	left, doubt := e.to, false
+	for n := range e.to.All() {
+		if doubt = doubt || doubtOf(v.Tries(n)) != ""; !v.Status(n).State.Open() {
+			left.Remove(n)
+		}
+	}
 	for i := range steps {
-		lost = lost || steps[i].Do == End && steps[i].Recipients.Has(1)
+		if steps[i].Do == End {
+			left = left.Minus(steps[i].Recipients)
+		}
 	}
 	for i := range steps {
 		st := &steps[i]
 		switch {
 		case st.Do != Call:
-		case e.unsent && st.Recipients.Has(1):
+		case e.unsent && !st.Recipients.And(left).Empty():
 			if st.Together = true; st.Split > 0 {
 				st.Because = st.Options[0].Provider + " refused another address of the message"
 			}
-		case e.unsent && lost && !(st.Released && doubt):
+		case e.unsent && left.Empty() && !(st.Released && doubt):
 			*st = ending(st.Doubt, Step{Recipients: st.Recipients, Reason: models.ToFailed})
 		case st.Because != "":
 			st.Because += "; sent to this address alone"

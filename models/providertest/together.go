@@ -3,19 +3,59 @@ package providertest
 import (
 	"fmt"
 	"html"
+	"net/mail"
 	"slices"
 	"testing"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// together returns call(5) as one mail to all, with two recipients in Cc and two in Bcc.
+// together returns call(6) as one mail to all, with two recipients in each role.
 func together() *models.Call {
-	c := call(5)
-	for i, role := range []models.Role{models.To, models.CC, models.CC, models.BCC, models.BCC} {
+	c := call(6)
+	for i, role := range []models.Role{models.To, models.To, models.CC, models.CC, models.BCC, models.BCC} {
 		c.Recipients[i].Role = role
 	}
 	return c
+}
+
+// Person is an address with a name, as most providers read it.
+type Person struct{ Email, Name string }
+
+func (p Person) String() string { return (&mail.Address{Name: p.Name, Address: p.Email}).String() }
+
+// People reads a list of addresses.
+func People(list ...string) (out []Person, err error) {
+	for _, text := range list {
+		some, err := mail.ParseAddressList(text)
+		if text != "" && err != nil {
+			return nil, fmt.Errorf("addresses %q: %w", text, err)
+		}
+		for _, a := range some {
+			out = append(out, Person{Email: a.Address, Name: a.Name})
+		}
+	}
+	return out, nil
+}
+
+// Shared returns the copies of one mail with the content of c. A recipient who is the only one has no role.
+func Shared(c Copy, to, cc, bcc []Person) (out []Copy) {
+	alone := len(to)+len(cc)+len(bcc) == 1
+	for role, list := range map[models.Role][]Person{models.To: to, models.CC: cc, models.BCC: bcc} {
+		for _, r := range list {
+			one := c
+			if one.To, one.Name = r.Email, r.Name; !alone {
+				one.Role = string(role)
+			}
+			for _, other := range slices.Concat(to, cc) {
+				if other.Email != r.Email {
+					one.Visible = append(one.Visible, other.Email)
+				}
+			}
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 // sameTogether compares a copy of a mail to several. It need not name a recipient in Bcc.
@@ -43,8 +83,8 @@ func testTogether(t *testing.T, s Suite) {
 	c.Content.Headers = []models.Header{{Name: "X-Order", Value: "no {{order}}"}}
 	c.Recipients[0].Vars["order"] = `<b>"1" & 2</b>`
 	only(t, c, p.Send(t.Context(), c), models.Accepted)
-	if rec.calls != 1 || len(rec.copies) != 5 {
-		t.Fatalf("%d requests and %d mails for one mail to 5", rec.calls, len(rec.copies))
+	if rec.calls != 1 || len(rec.copies) != 6 {
+		t.Fatalf("%d requests and %d mails for one mail to 6", rec.calls, len(rec.copies))
 	}
 	to := &c.Recipients[0]
 	order := to.Vars["order"]
@@ -57,7 +97,7 @@ func testTogether(t *testing.T, s Suite) {
 		}
 		m := rec.copies[at]
 		var visible []string
-		for k := range c.Recipients[:3] {
+		for k := range c.Recipients[:4] {
 			if k != i {
 				visible = append(visible, c.Recipients[k].Email)
 			}
@@ -79,7 +119,7 @@ func testTogether(t *testing.T, s Suite) {
 	before := rec.calls
 	only(t, c, p.Send(t.Context(), c), models.RejectedRequest)
 	c = together()
-	c.Recipients[1].Role = models.To
+	c.Recipients[0].Role = models.CC
 	only(t, c, p.Send(t.Context(), c), models.RejectedHereClass)
 	if rec.calls != before {
 		t.Errorf("%d requests for calls that cannot be made", rec.calls-before)

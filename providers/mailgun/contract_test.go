@@ -166,7 +166,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		return nil, fmt.Errorf("recipient-variables: %w", err)
 	}
 	if copies := len(cc) + len(bcc); len(to) > 1000 || one["from"] == "" || one["text"] == "" && one["html"] == "" ||
-		copies > 0 == ok || copies > 0 && len(to) != 1 {
+		copies+len(to) > 1 && copies > 0 == ok {
 		return nil, errors.New("too many recipients, no sender, no content, or copies beside variables")
 	}
 	var out []providertest.Copy
@@ -213,27 +213,18 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 }
 
 // shared returns the copies of one mail, whose content is that of c.
-func shared(c providertest.Copy, to, cc, bcc []string) (out []providertest.Copy, err error) {
+func shared(c providertest.Copy, to, cc, bcc []string) ([]providertest.Copy, error) {
 	if strings.Contains(c.Subject+c.Text+c.HTML, "%recipient") {
 		return nil, errors.New("a placeholder would stay in the mail")
 	}
-	for role, list := range map[string][]string{"to": to, "cc": cc, "bcc": bcc} {
-		for _, one := range list {
-			named, err := mail.ParseAddress(one)
-			if err != nil {
-				return nil, err
-			}
-			c := c
-			c.To, c.Name, c.Role = named.Address, named.Name, role
-			for _, other := range append(to[:1:1], cc...) {
-				if seen, err := mail.ParseAddress(other); err == nil && seen.Address != c.To {
-					c.Visible = append(c.Visible, seen.Address)
-				}
-			}
-			out = append(out, c)
+	var lists [3][]providertest.Person
+	for i, texts := range [3][]string{to, cc, bcc} {
+		var err error
+		if lists[i], err = providertest.People(texts...); err != nil {
+			return nil, err
 		}
 	}
-	return out, nil
+	return providertest.Shared(c, lists[0], lists[1], lists[2]), nil
 }
 
 // filled returns a copy of texts with their placeholders filled in.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/mail"
 	"slices"
 	"strings"
 	"testing"
@@ -98,9 +97,7 @@ func success(i int) string {
 		`"Bcc":[]}`, 70650219165027411+i)
 }
 
-type mailbox struct{ Email, Name string }
-
-func (a mailbox) String() string { return (&mail.Address{Name: a.Name, Address: a.Email}).String() }
+type mailbox = providertest.Person
 
 type file struct {
 	ContentType, Filename, ContentID string
@@ -135,7 +132,7 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 	for i := range in.Messages {
 		m := &in.Messages[i]
 		tracked := m.TrackOpens + m.TrackClicks
-		if len(m.To) != 1 || m.TextPart+m.HTMLPart == "" || m.HTMLPart == "" && tracked != "" ||
+		if len(m.To) == 0 || m.TextPart+m.HTMLPart == "" || m.HTMLPart == "" && tracked != "" ||
 			strings.Contains(m.TextPart+m.HTMLPart, "[[var:") {
 			return nil, fmt.Errorf("%d recipients, no content, code, or tracking without HTML", len(m.To))
 		}
@@ -149,29 +146,9 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 			c.Files = append(c.Files, providertest.File{Name: f.Filename, Type: f.ContentType, ContentID: f.ContentID,
 				Data: f.Base64Content})
 		}
-		out = append(out, copiesOf(m, c)...)
+		out = append(out, providertest.Shared(c, m.To, m.Cc, m.Bcc)...)
 	}
 	return out, nil
-}
-
-// copiesOf returns the copies of a mail for all of its recipients.
-func copiesOf(m *email, c providertest.Copy) (out []providertest.Copy) {
-	for i, list := range [3][]mailbox{m.To, m.Cc, m.Bcc} {
-		for _, a := range list {
-			one := c
-			one.To, one.Name = a.Email, a.Name
-			if len(m.Cc)+len(m.Bcc) > 0 {
-				one.Role = [3]string{"to", "cc", "bcc"}[i]
-			}
-			for _, other := range append(slices.Clone(m.To), m.Cc...) {
-				if other.Email != a.Email {
-					one.Visible = append(one.Visible, other.Email)
-				}
-			}
-			out = append(out, one)
-		}
-	}
-	return out
 }
 
 // refusal is the answer to a call that was refused as a whole.

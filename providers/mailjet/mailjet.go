@@ -117,15 +117,9 @@ func write(w *kind.Writer, m *kind.Mail) {
 	c := m.Call
 	m.Unfit = unfit(&m.Rendered)
 	address(w.Key("From"), c.Content.From)
-	to := map[string][]models.Address{"To": {{Email: m.To.Email, Name: m.To.Name}}}
-	for i := range c.Recipients {
-		r := &c.Recipients[i]
-		if name := map[models.Role]string{models.CC: "Cc", models.BCC: "Bcc"}[r.Role]; name != "" {
-			to[name] = append(to[name], models.Address{Email: r.Email, Name: r.Name})
-		}
-	}
-	for _, name := range [3]string{"To", "Cc", "Bcc"} {
-		kind.Some(w, name, '[', to[name], func(a models.Address) { address(w, a) })
+	for i, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		kind.Some(w, [3]string{"To", "Cc", "Bcc"}[i], '[', message.In(role, c, m.To),
+			func(r models.CallRecipient) { address(w, models.Address{Email: r.Email, Name: r.Name}) })
 	}
 	for _, a := range c.Content.ReplyTo {
 		address(w.Key("ReplyTo"), a)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/mail"
 	"strings"
 	"testing"
 	"time"
@@ -126,9 +125,7 @@ func acceptance(n int) string {
 	return `{"success":true,"responses":[` + strings.Join(list, ",") + `]}`
 }
 
-type mailbox struct{ Email, Name string }
-
-func (m mailbox) String() string { return (&mail.Address{Name: m.Name, Address: m.Email}).String() }
+type mailbox = providertest.Person
 
 // An email is the base of a batch, or one of its requests, which replaces what the base has.
 type email struct {
@@ -193,7 +190,7 @@ func (m *email) copies() (out []providertest.Copy, err error) {
 		return *s
 	}
 	log, err := models.ParseLogID(m.Variables["sd_log"])
-	if err != nil || m.From == nil || text(m.Subject) == "" || text(m.Text)+text(m.HTML) == "" || len(m.To) != 1 ||
+	if err != nil || m.From == nil || text(m.Subject) == "" || text(m.Text)+text(m.HTML) == "" || len(m.To) == 0 ||
 		text(m.Category) != log.ChunkID().String() || len(m.Variables) != 2 || m.ReplyTo != nil ||
 		m.Text != nil && *m.Text == "" || m.HTML != nil && *m.HTML == "" {
 		return nil, errors.Join(err, fmt.Errorf("a mail that is refused: %+v", m))
@@ -213,21 +210,7 @@ func (m *email) copies() (out []providertest.Copy, err error) {
 		}
 		c.Files = append(c.Files, providertest.File{Name: a.Filename, Type: a.Type, ContentID: a.ContentID, Data: a.Content})
 	}
-	for role, list := range map[string][]mailbox{"to": m.To, "cc": m.CC, "bcc": m.BCC} {
-		for _, to := range list {
-			one := c
-			if one.To, one.Name = to.Email, to.Name; len(m.CC)+len(m.BCC) > 0 {
-				one.Role = role
-			}
-			for _, seen := range append(m.To[:1:1], m.CC...) {
-				if seen.Email != to.Email {
-					one.Visible = append(one.Visible, seen.Email)
-				}
-			}
-			out = append(out, one)
-		}
-	}
-	return out, nil
+	return providertest.Shared(c, m.To, m.CC, m.BCC), nil
 }
 
 func refusal(words ...string) string {

@@ -109,14 +109,9 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 
 // write writes a mail. Reply-To is a header field, because reply_to takes one address (django-anymail).
 func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
-	to := map[models.Role][]models.CallRecipient{models.To: {*m.To}}
-	for _, r := range m.Recipients {
-		if r.Role == models.CC || r.Role == models.BCC {
-			to[r.Role] = append(to[r.Role], r)
-		}
-	}
 	for _, role := range [3]models.Role{models.To, models.CC, models.BCC} {
-		kind.Some(w, string(role), '[', to[role], func(r models.CallRecipient) { w.Person(message.Name(r.Name), r.Email) })
+		kind.Some(w, string(role), '[', message.In(role, m.Call, m.To),
+			func(r models.CallRecipient) { w.Person(message.Name(r.Name), r.Email) })
 	}
 	m.Own(w, common, "subject", "text", "html")
 	w.Key("custom_variables").Begin('{').Field(kind.LogKey, m.To.Log.String())

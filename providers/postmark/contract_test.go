@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/mail"
 	"strings"
 	"testing"
 	"time"
@@ -168,38 +167,13 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 
 // copiesOf returns the copies of a mail for all of its recipients.
 func copiesOf(m *email, c providertest.Copy) (out []providertest.Copy, err error) {
-	var visible []string
-	for role, text := range map[string]string{"to": m.To, "cc": m.Cc, "bcc": m.Bcc} {
-		if text == "" {
-			continue
-		}
-		list, err := mail.ParseAddressList(text)
-		if err != nil || role == "to" && len(list) != 1 {
-			return nil, fmt.Errorf("%s %q: %w", role, text, err)
-		}
-		for _, a := range list {
-			one := c
-			one.To, one.Name = a.Address, a.Name
-			if m.Cc+m.Bcc != "" {
-				one.Role = role
-			}
-			out = append(out, one)
+	var lists [3][]providertest.Person
+	for i, text := range [3]string{m.To, m.Cc, m.Bcc} {
+		if lists[i], err = providertest.People(text); err != nil {
+			return nil, err
 		}
 	}
-	for _, text := range []string{m.To, m.Cc} {
-		list, _ := mail.ParseAddressList(text)
-		for _, a := range list {
-			visible = append(visible, a.Address)
-		}
-	}
-	for i := range out {
-		for _, a := range visible {
-			if a != out[i].To {
-				out[i].Visible = append(out[i].Visible, a)
-			}
-		}
-	}
-	return out, nil
+	return providertest.Shared(c, lists[0], lists[1], lists[2]), nil
 }
 
 func errorOf(code int, message string) string {

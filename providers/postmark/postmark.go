@@ -90,15 +90,9 @@ func (p *Adapter) Compose(c *models.Call) (r models.Request, refused []models.Pa
 // write writes a mail.
 func write(w *kind.Writer, m *kind.Mail) {
 	c, to := m.Call, m.To
-	w.Field("From", message.Named(c.Content.From.Name, c.Content.From.Email)).Field("To", message.Named(to.Name, to.Email))
-	for name, role := range [2]models.Role{models.CC, models.BCC} {
-		var list []string
-		for i := range c.Recipients {
-			if r := &c.Recipients[i]; r.Role == role {
-				list = append(list, message.Named(r.Name, r.Email))
-			}
-		}
-		w.Optional([2]string{"Cc", "Bcc"}[name], strings.Join(list, ", "))
+	w.Field("From", message.Named(c.Content.From.Name, c.Content.From.Email))
+	for i, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		w.Optional([3]string{"To", "Cc", "Bcc"}[i], message.List(message.In(role, c, to), message.Name))
 	}
 	var replies []string
 	for _, a := range c.Content.ReplyTo {

@@ -135,7 +135,7 @@ func sign(key *ecdsa.PrivateKey, body []byte, at time.Time) (http.Header, []byte
 
 // read checks a call as SendGrid would and returns what each recipient gets.
 func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
-	type person struct{ Email, Name string }
+	type person = providertest.Person
 	var m struct {
 		From             person
 		ReplyTo          *person  `json:"reply_to"`
@@ -194,7 +194,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		for k, v := range p.Substitutions {
 			size += len(k) + len(v)
 		}
-		if len(p.To) != 1 || size > 10_000 {
+		if len(p.To) == 0 || size > 10_000 {
 			return nil, fmt.Errorf("personalization with %d recipients, %d bytes of substitutions", len(p.To), size)
 		}
 		if strings.ContainsAny(p.To[0].Name+m.From.Name, ";,\r\n") {
@@ -255,22 +255,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 				return nil, fmt.Errorf("content %s out of order", part.Type)
 			}
 		}
-		if len(p.CC)+len(p.BCC) == 0 {
-			out = append(out, c)
-			continue
-		}
-		for role, list := range map[string][]person{"to": p.To, "cc": p.CC, "bcc": p.BCC} {
-			for _, one := range list {
-				c := c
-				c.To, c.Name, c.Role = one.Email, one.Name, role
-				for _, other := range append(p.To[:1:1], p.CC...) {
-					if other.Email != one.Email {
-						c.Visible = append(c.Visible, other.Email)
-					}
-				}
-				out = append(out, c)
-			}
-		}
+		out = append(out, providertest.Shared(c, p.To, p.CC, p.BCC)...)
 	}
 	return out, nil
 }

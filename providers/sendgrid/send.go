@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -130,11 +129,10 @@ func personalize(head []byte, c *models.Call, prefix string, vars []message.Var)
 
 // mail writes the personalization of a mail.
 func (p *personalizer) mail(r *models.CallRecipient) {
-	p.Begin('{').Key("to").Begin('[')
-	p.person(r)
-	p.End(']')
-	p.copies(models.CC)
-	p.copies(models.BCC)
+	p.Begin('{')
+	for _, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		kind.Some(&p.Writer, string(role), '[', message.In(role, p.Call, r), p.person)
+	}
 	p.Key("custom_args").Begin('{').Field(kind.LogKey, r.Log.String()).End('}')
 	if headers := p.Content.HeadersOf(&r.Recipient); p.own && len(headers) > 0 {
 		p.Key("headers").Begin('{')
@@ -166,26 +164,12 @@ func (p *personalizer) mail(r *models.CallRecipient) {
 }
 
 // person writes the mailbox of a recipient.
-func (p *personalizer) person(r *models.CallRecipient) {
+func (p *personalizer) person(r models.CallRecipient) {
 	p.Begin('{').Field("email", r.Email)
 	if n := name(r.Name); n != "" {
 		p.Field("name", n)
 	}
 	p.End('}')
-}
-
-// copies writes the recipients of one mail to all with a role, if there are any.
-func (p *personalizer) copies(role models.Role) {
-	if !p.Together() || !slices.ContainsFunc(p.Recipients, func(r models.CallRecipient) bool { return r.Role == role }) {
-		return
-	}
-	p.Key(string(role)).Begin('[')
-	for i := range p.Recipients {
-		if p.Recipients[i].Role == role {
-			p.person(&p.Recipients[i])
-		}
-	}
-	p.End(']')
 }
 
 // files writes the attachments. In the SDK's type their base64 would be copied three times.

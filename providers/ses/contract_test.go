@@ -345,30 +345,18 @@ func deliver(
 			providertest.File{Name: f.FileName, Type: f.ContentType, ContentID: f.ContentID, Data: f.RawContent},
 		)
 	}
-	together := len(to.ToAddresses)+len(to.CcAddresses)+len(to.BccAddresses) > 1
-	seen := append(append([]string{}, to.ToAddresses...), to.CcAddresses...)
-	for role, list := range map[models.Role][]string{
-		models.To: to.ToAddresses, models.CC: to.CcAddresses, models.BCC: to.BccAddresses,
-	} {
-		for _, text := range list {
-			one := c
-			if one.Name, _, err = named(text); err != nil {
+	var lists [3][]providertest.Person
+	for i, texts := range [3][]string{to.ToAddresses, to.CcAddresses, to.BccAddresses} {
+		for _, text := range texts {
+			name, _, err := named(text)
+			if err != nil {
 				return nil, err
 			}
 			parsed, _ := mail.ParseAddress(text)
-			one.To, one.Visible = parsed.Address, nil
-			if together {
-				one.Role = string(role)
-			}
-			for _, other := range seen {
-				if address, _ := mail.ParseAddress(other); address.Address != one.To {
-					one.Visible = append(one.Visible, address.Address)
-				}
-			}
-			out = append(out, one)
+			lists[i] = append(lists[i], providertest.Person{Email: parsed.Address, Name: name})
 		}
 	}
-	return out, nil
+	return providertest.Shared(c, lists[0], lists[1], lists[2]), nil
 }
 
 // named reads an address, which must be ASCII: its name, and all of it.

@@ -89,9 +89,10 @@ func (p *Adapter) single(c *models.Call) (*sesv2.SendEmailInput, []models.Part) 
 		flaws.TooLong(to)
 	}
 	list := map[models.Role][]string{}
-	for i := range c.Recipients {
-		r := &c.Recipients[i]
-		list[r.Role] = append(list[r.Role], address(r.Name, r.Email))
+	for _, role := range [3]models.Role{models.To, models.CC, models.BCC} {
+		for _, r := range message.In(role, c, to) {
+			list[role] = append(list[role], address(r.Name, r.Email))
+		}
 	}
 	in := &sesv2.SendEmailInput{
 		FromEmailAddress:     aws.String(address(c.Content.From.Name, c.Content.From.Email)),
@@ -99,7 +100,7 @@ func (p *Adapter) single(c *models.Call) (*sesv2.SendEmailInput, []models.Part) 
 		ConfigurationSetName: optional(p.set),
 		EmailTags:            tags(c, to),
 		Destination: &types.Destination{
-			ToAddresses:  append(list[""], list[models.To]...),
+			ToAddresses:  list[models.To],
 			CcAddresses:  list[models.CC],
 			BccAddresses: list[models.BCC],
 		},

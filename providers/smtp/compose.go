@@ -21,19 +21,11 @@ func compose(
 	f, lacks := message.Render(c.Content, &r.Recipient)
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithEncoding(gomail.EncodingQP))
 	m.FromMailAddress(address(c.Content.From.Name, c.Content.From.Email))
-	for i := range c.Recipients {
-		to := &c.Recipients[i]
-		at := address(to.Name, to.Email)
-		switch {
-		case !c.Together():
-			if to.Log == r.Log {
-				m.ToMailAddress(at)
-			}
-		case to.Role == models.To:
-			m.ToMailAddress(at)
-		case to.Role == models.CC:
-			m.AddCcMailAddress(at)
-		}
+	for _, to := range message.In(models.To, c, r) {
+		m.AddToMailAddress(address(to.Name, to.Email))
+	}
+	for _, to := range message.In(models.CC, c, r) {
+		m.AddCcMailAddress(address(to.Name, to.Email))
 	}
 	var reply []*mail.Address
 	for _, a := range c.Content.ReplyTo {

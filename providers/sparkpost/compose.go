@@ -116,13 +116,7 @@ func (t *transmission) head() {
 	for i, name := range t.headers {
 		t.Pair(name, token(message.SubjectForm, numbered("h", i)))
 	}
-	var copies []string
-	for i := range t.Recipients {
-		if r := &t.Recipients[i]; r.Role == models.CC {
-			copies = append(copies, message.Named(name(r.Name), r.Email))
-		}
-	}
-	t.Optional("CC", strings.Join(copies, ", ")).End('}')
+	t.Optional("CC", message.List(message.In(models.CC, t.Call, &t.Recipients[0]), name)).End('}')
 	for _, inline := range [2]bool{false, true} {
 		t.Key(map[bool]string{false: "attachments", true: "inline_images"}[inline]).Begin('[')
 		for i, data := range t.Files {
@@ -139,7 +133,7 @@ func (t *transmission) head() {
 // campaign returns a chunk as the campaign of its transmissions. A search for it splits at dashes.
 func campaign(chunk models.ID) string { return strings.ReplaceAll(chunk.String(), "-", "") }
 
-// recipient writes a recipient. One mail to all has the values and the metadata of the one in To.
+// recipient writes a recipient. One mail to all has the values and the metadata of the first.
 func (t *transmission) recipient(r *models.CallRecipient) {
 	if strings.ContainsAny(r.Email, "{}") {
 		t.Unfit(r, "SparkPost reads braces in an address as a template")
@@ -148,7 +142,7 @@ func (t *transmission) recipient(r *models.CallRecipient) {
 	t.Begin('{').Key("address").Begin('{').Field("email", r.Email)
 	if t.Together() {
 		own = &t.Recipients[0]
-		t.Field("header_to", message.Named(name(own.Name), own.Email))
+		t.Field("header_to", message.List(message.In(models.To, t.Call, own), name))
 	} else {
 		t.Optional("name", name(r.Name))
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/mail"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,12 +193,7 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 	case !campaigns.MatchString(in.Campaign), c.Subject == "", c.Text == "" && c.HTML == "", in.Options.InitialOpen:
 		return nil, fmt.Errorf("campaign %q, or no content", in.Campaign)
 	}
-	var visible []string
-	if list, err := mail.ParseAddressList(c.Headers["CC"]); err == nil {
-		for _, a := range list {
-			visible = append(visible, a.String())
-		}
-	}
+	copies, _ := providertest.People(c.Headers["CC"])
 	for i := range in.Recipients {
 		to := &in.Recipients[i]
 		values, _ := json.Marshal(to.Values)
@@ -232,28 +228,25 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 		if errs != nil {
 			return nil, errs
 		}
-		out = append(out, together(m, to.Address.HeaderTo, visible))
+		out = append(out, together(m, to.Address.HeaderTo, copies))
 	}
 	return out, nil
 }
 
 // together adds to a copy what it shows of other recipients: those of the field To and of the field CC.
-func together(m providertest.Copy, headerTo string, visible []string) providertest.Copy {
-	first, err := mail.ParseAddress(headerTo)
-	if err != nil {
+func together(m providertest.Copy, headerTo string, cc []providertest.Person) providertest.Copy {
+	to, err := providertest.People(headerTo)
+	if err != nil || headerTo == "" {
 		return m
 	}
-	m.Role = "bcc"
-	for _, text := range append([]string{first.String()}, visible...) {
-		a, _ := mail.ParseAddress(text)
-		switch {
-		case a.Address != m.To:
-			m.Visible = append(m.Visible, a.Address)
-		case a.Address == first.Address:
-			m.Role, m.Name = "to", a.Name
-		default:
-			m.Role, m.Name = "cc", a.Name
+	for _, one := range providertest.Shared(m, to, cc, []providertest.Person{{Email: "hidden"}}) {
+		if one.To == m.To {
+			return one
 		}
+	}
+	m.Role = "bcc"
+	for _, other := range slices.Concat(to, cc) {
+		m.Visible = append(m.Visible, other.Email)
 	}
 	return m
 }

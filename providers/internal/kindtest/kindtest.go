@@ -23,10 +23,10 @@ func Files(recipients int, placeholder string) *models.Call {
 	return c
 }
 
-// Together returns a call with one mail to three recipients, in To, Cc and Bcc.
+// Together returns a call with one mail to four recipients: two in To, and one in Cc and Bcc.
 func Together() *models.Call {
-	c := providertest.SampleCall(3)
-	for i, role := range []models.Role{models.To, models.CC, models.BCC} {
+	c := providertest.SampleCall(4)
+	for i, role := range []models.Role{models.To, models.To, models.CC, models.BCC} {
 		c.Recipients[i].Role = role
 	}
 	return c

@@ -76,7 +76,7 @@ func Check(c *models.Call, limit int) []models.Part {
 	return nil
 }
 
-// Mails returns the recipients of a call that have a mail of their own: all, or the one in To.
+// Mails returns the recipients of a call that have a mail of their own: all, or the first in To.
 func Mails(c *models.Call) []models.CallRecipient {
 	if c.Together() {
 		return c.Recipients[:1]
@@ -84,12 +84,33 @@ func Mails(c *models.Call) []models.CallRecipient {
 	return c.Recipients
 }
 
-// sameMail reports whether the first recipient of a call is the only one in To and all have a role,
-// or none has.
+// In returns the recipients of the mail to one of a call with a role.
+func In(role models.Role, c *models.Call, to *models.CallRecipient) (out []models.CallRecipient) {
+	if !c.Together() && role == models.To {
+		return []models.CallRecipient{*to}
+	}
+	for i := range c.Recipients {
+		if r := &c.Recipients[i]; r.Role == role {
+			out = append(out, *r)
+		}
+	}
+	return out
+}
+
+// List returns recipients as the value of a field, with the names that name returns.
+func List(rs []models.CallRecipient, name func(string) string) string {
+	list := make([]string, len(rs))
+	for i := range rs {
+		list[i] = Named(name(rs[i].Name), rs[i].Email)
+	}
+	return strings.Join(list, ", ")
+}
+
+// sameMail reports whether the first recipient of a call is in To and all have a role, or none has.
 func sameMail(c *models.Call) bool {
 	for i := range c.Recipients {
 		role := c.Recipients[i].Role
-		if !c.Together() && role != "" || c.Together() && (role == "" || (role == models.To) != (i == 0)) {
+		if c.Together() != (role != "") || i == 0 && c.Together() && role != models.To {
 			return false
 		}
 	}

@@ -141,15 +141,18 @@ func (g SparkPost) call(in *transmission, head *message.Batch) (*provider.Call, 
 			continue
 		}
 		to := provider.Recipient{Address: r.Address.Email, Name: r.Address.Name}
-		if a, err := mail.ParseAddress(r.Address.HeaderTo); err == nil && a.Address != r.Address.Email {
+		list, err := mail.ParseAddressList(r.Address.HeaderTo)
+		at := slices.IndexFunc(list, func(a *mail.Address) bool { return a.Address == r.Address.Email })
+		switch {
+		case at >= 0:
+			to.Name = list[at].Name
+		case err == nil:
 			to.Flags = message.BCC
 			for _, h := range in.Content.Headers {
 				if strings.EqualFold(h.Key, "Cc") && strings.Contains(h.Value, "<"+r.Address.Email+">") {
 					to.Flags = message.CC
 				}
 			}
-		} else if err == nil {
-			to.Name = a.Name
 		}
 		if last := len(of) - 1; r.Address.HeaderTo != "" && last >= 0 && of[last][0].Address.HeaderTo == r.Address.HeaderTo {
 			c.Mails[last].To, of[last] = append(c.Mails[last].To, to), append(of[last], r)
