@@ -139,7 +139,7 @@ func headerNames(headers []byte) []byte {
 }
 
 // noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
-var noOption = []string{"attachments", "allow_duplicates", "cc", "bcc"}
+var noOption = []string{"attachments", "allow_duplicates", "together", "cc", "bcc"}
 
 // readRecord decodes a record. The message itself is checked only if a version of it is sent.
 func readRecord(raw []byte) *changes.Record {

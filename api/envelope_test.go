@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"slices"
@@ -57,17 +58,63 @@ func TestEnvelope(t *testing.T) {
 			require.Equal(t, []int{4, 2}, []int{a.Recipients, a.Duplicates})
 		})
 	}
-	_, b, _ := f.accepted(f.post(batchOf(t, `{"to": ["ann@example.com"], "cc": ["ANN@example.com"], "bcc": []}`)))
-	require.Nil(t, b.Envelope, "there is only one address")
+	for _, body := range []string{
+		`{"to": ["ann@example.com"], "cc": ["ANN@example.com"], "bcc": []}`,
+		`{"to": ["ann@example.com", "ANN@example.com"], "together": true}`, `{"to": ["ann@example.com"], "together": true}`,
+	} {
+		_, b, rs := f.accepted(f.post(batchOf(t, body)))
+		require.Nil(t, b.Envelope, "there is only one address")
+		require.Len(t, rs, 1, body)
+	}
 }
 
-// TestEnvelopeMistakes: cc and bcc need exactly one recipient in to, and refuse what their addresses cannot share.
+// TestTogether: several recipients in to have one mail with the values of the first, if the batch says so. A large value
+// of the first does not part them, and a template is filled with it.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	large := strings.Repeat("x", 60_000)
+	values := `"word": "<a>"`
+	for i := range 17 {
+		values += fmt.Sprintf(`, "v%d": %q`, i, large)
+	}
+	a, b, rs := f.accepted(f.post(batchOf(t, `{"to": [{"email": "ann@example.com", "name": "Ann", "vars": {`+values+`}},
+		"Bob <bob@example.com>", "ANN@example.com", "eve@example.com"], "cc": ["lou@example.com", "bob@example.com"],
+		"bcc": ["sam@example.com"], "text": "{{word}} for {{name}}", "together": true}`)))
+	require.Equal(t, &models.Envelope{To: 3, CC: 1, BCC: 1}, b.Envelope)
+	require.Equal(t, []int{5, 2, 1}, []int{a.Recipients, a.Duplicates, b.Chunks})
+	require.Len(t, rs[0].Vars, 18)
+	rs[0].Vars = nil
+	require.Equal(t, []models.Recipient{
+		{Email: "ann@example.com", Name: "Ann"}, {Email: "bob@example.com", Name: "Bob"}, {Email: "eve@example.com"},
+		{Email: "lou@example.com"}, {Email: "sam@example.com"},
+	}, rs)
+	v := f.get("/v1/batches/" + b.ID.String()).object(t)
+	require.Equal(t, []any{3.0, 1.0, 1.0}, []any{v["to"], v["cc"], v["bcc"]})
+	require.Equal(t, "to", f.get("/v1/logs/" + b.ID.Log(3).String()).object(t)["role"])
+
+	f.template(`{"name": "welcome", "subject": "Hi {{name}}", "text": "{{ word | upcase }}", "publish": true}`)
+	_, b, rs = f.accepted(f.post(`{"template": "welcome", "from": "shop@example.com", "together": true, "to": [
+		{"email": "ann@example.com", "vars": {"word": "yes"}}, {"email": "bob@example.com", "vars": {"word": "yes"}}]}`))
+	require.Equal(t, &models.Envelope{To: 2}, b.Envelope)
+	require.Empty(t, rs[1].Vars)
+}
+
+// TestEnvelopeMistakes: one mail refuses what its addresses cannot share. Several recipients in to must be meant.
 func TestEnvelopeMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.carryCopies()
 	for body, want := range map[string][]string{
 		`{"to": ["a@b.de", "c@b.de"], "bcc": ["d@b.de"]}`:                     {"/bcc conflict"},
+		`{"to": ["a@b.de", {"email": "c@b.de", "vars": {"a": "1"}}, {"email": "d@b.de", "metadata": {"a": "1"}},
+			{"email": "e@b.de", "headers": {"X-A": "1"}}], "together": true}`: {"/to/1 conflict", "/to/2 conflict", "/to/3 conflict"},
+		`{"to": ["a@b.de", {"email": "c@b.de", "deliver_at": "2099-01-01T00:00:00Z"}], "together": true}`: {
+			"/to/1/deliver_at conflict", "/to/1/deliver_at invalid_value"},
+		`{"to": [` + list(51, `"c%d@b.de"`) + `], "together": true}`:                                        {"/to too_many"},
+		`{"to": [` + list(49, `"c%d@b.de"`) + `], "cc": ["x@b.de", "y@b.de"], "together": true}`:            {"/cc too_many"},
+		`{"to": ["a@b.de", "c@b.de"], "together": true, "allow_duplicates": true, "unsubscribe": true}`:     {"/allow_duplicates conflict", "/unsubscribe conflict"},
 		`{"to": [], "cc": ["d@b.de"]}`:                                        {"/to required"},
 		`{"to": ["a@b.de"], "cc": ["x", 1, "y@b.de"], "bcc": "z@b.de"}`:       {"/bcc wrong_type", "/cc/0 invalid_address", "/cc/1 wrong_type"},
 		`{"to": ["a@b.de"], "cc": ["d@b.de"], "allow_duplicates": true}`:      {"/allow_duplicates conflict"},

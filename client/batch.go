@@ -66,8 +66,10 @@ type NewBatch struct {
 	Unsubscribe *bool `json:"unsubscribe,omitempty"`
 	// To are the recipients. Repeated addresses are dropped unless AllowDuplicates is set.
 	To []Recipient `json:"to,omitempty"`
-	// CC and BCC are addresses, with or without a name, that get one mail together with the only recipient in To. They are
-	// at most 50 with it. The others do not see those in BCC.
+	// Together makes the batch one mail to all addresses, instead of one to each in To. It is needed if To has several.
+	Together bool `json:"together,omitempty"`
+	// CC and BCC are addresses, with or without a name, that get one mail together with To. They are at most 50 with it.
+	// The others do not see those in BCC.
 	CC              []string `json:"cc,omitempty"`
 	BCC             []string `json:"bcc,omitempty"`
 	AllowDuplicates bool     `json:"allow_duplicates,omitempty"`
@@ -193,6 +195,7 @@ type Batch struct {
 	Providers  []string  `json:"providers,omitempty"`
 	Recipients int       `json:"recipients"`
 	Duplicates int       `json:"duplicates"`
+	To         int       `json:"to,omitempty"`       // Number of recipients in to of one mail. Absent if there is one.
 	CC         int       `json:"cc,omitempty"`       // Number of recipients in cc. Absent if there is none.
 	BCC        int       `json:"bcc,omitempty"`      // Number of recipients in bcc. Absent if there is none.
 	Rejected   *Rejected `json:"rejected,omitempty"` // Recipients that were left out. Absent: none.

@@ -218,8 +218,8 @@ func decoded(t *testing.T, c *simulator.Copy) simulator.Copy {
 	return out
 }
 
-// TestEnvelope requires that a mail with cc and bcc goes to all its addresses in one call, through both kinds of
-// provider. Those in bcc are hidden. A bounce which the other provider can cure reroutes the one address.
+// TestEnvelope requires that one mail with several addresses in to, cc and bcc goes to all in one call, through both
+// kinds of provider. Those in bcc are hidden. A bounce which the other provider can cure reroutes the one address.
 func TestEnvelope(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{KeepContent: true})
@@ -232,8 +232,10 @@ func TestEnvelope(t *testing.T) {
 				Text:    "Order {{order}} of {{name}}",
 				To: []client.Recipient{
 					{Email: "ann-" + first + "@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1"}},
+					{Email: bounced, Name: "Bob"},
 				},
-				CC:        []string{"Bob <" + bounced + ">", "eve-" + first + "@demo.test"},
+				Together:  true,
+				CC:        []string{"eve-" + first + "@demo.test"},
 				BCC:       []string{"lou-" + first + "@demo.test"},
 				Providers: []string{first, second},
 			})
@@ -249,7 +251,7 @@ func TestEnvelope(t *testing.T) {
 			}
 			for copyID, want := range map[string]simulator.Copy{
 				whole:                                  {Account: first, Address: to},
-				whole + "/" + bounced:                  {Account: first, Address: bounced, Role: "cc"},
+				whole + "/" + bounced:                  {Account: first, Address: bounced},
 				whole + "/eve-" + first + "@demo.test": {Account: first, Address: visible[2], Role: "cc"},
 				whole + "/lou-" + first + "@demo.test": {Account: first, Address: "lou-" + first + "@demo.test", Role: "bcc"},
 				id.Log(2).String():                     {Account: second, Address: bounced},
@@ -273,7 +275,7 @@ func TestEnvelope(t *testing.T) {
 			}
 			log, err := r.client.Log(t.Context(), id.Log(2).String())
 			require.NoError(t, err)
-			require.Equal(t, "cc", log.Role)
+			require.Equal(t, "to", log.Role)
 			require.Equal(t, []string{first, second}, log.Route)
 			alone := func(m client.Moment) bool { return strings.Contains(m.Because, "sent to this address alone") }
 			require.True(t, slices.ContainsFunc(log.Timeline, alone), "%+v", log.Timeline)

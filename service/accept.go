@@ -171,6 +171,8 @@ func (s *Service) firstRejected(
 func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	at := "/attachments"
 	switch e := b.Envelope; {
+	case e != nil && e.To > 1:
+		at = "/together"
 	case e != nil && e.CC > 0:
 		at = "/cc"
 	case e != nil:

@@ -54,6 +54,7 @@ var sendFields = []struct {
 	usage string
 }{
 	{"from", aText, "sender: ADDRESS or 'Name <ADDRESS>'"},
+	{"together", aMark, "send one mail that names all recipients, instead of one to each"},
 	{"cc", aList, "address in Cc of one mail to all; may be given several times"},
 	{"bcc", aList, "address that gets the same mail and is not shown to others; may be given several times"},
 	{"subject", aText, "subject"},

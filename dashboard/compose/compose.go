@@ -276,7 +276,7 @@ func (p *Pages) fill(r *http.Request, v *web.Visitor, c *composeView, in *intake
 		b.Unsubscribe = new(true) // urgent mail has no link by default
 	}
 	if c.Do == "test" { // it goes to one address only, at once
-		b.CC, b.BCC, b.Times = nil, nil, intake.Times{}
+		b.Together, b.CC, b.BCC, b.Times = false, nil, nil, intake.Times{}
 	} else if c.Skip {
 		in.Permit()
 	}
@@ -369,7 +369,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		To        []to   `json:"to"`
 	}{NewBatch: client.NewBatch{
 		From: c.From, Template: c.Template, Category: c.Category, Tags: c.Tags, Lane: client.Lane(c.Lane),
-		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: c.CC, BCC: c.BCC, ReplyTo: c.ReplyTo,
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks, CC: c.CC, BCC: c.BCC, Together: c.Together, ReplyTo: c.ReplyTo,
 	}, DeliverAt: c.DeliverAt, To: []to{}}
 	body.TimeZone = c.TimeZone
 	if c.Template == "" {

@@ -36,7 +36,7 @@ type MessageChange struct {
 	Name   string `json:"name"` // Name of the recipient.
 	// Values of placeholders, as those of a recipient of a batch.
 	Vars         map[string]string `json:"vars" max:"100" schema:"Variable"`
-	intake.Batch `without:"cc,bcc,allow_duplicates"`
+	intake.Batch `without:"together,cc,bcc,allow_duplicates"`
 }
 
 // form adds the schema of the fields of a batch in a form. All are texts.

@@ -41,9 +41,12 @@ type Batch struct {
 	// `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
 	Headers  []models.Header   `json:"headers" max:"20" whole:"NewHeaders"`
 	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
-	// Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient
-	// in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in
-	// `to`, `cc`, `bcc`. See docs/api.md.
+	// Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient
+	// sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none.
+	Together bool `json:"together"`
+	// Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, as with `together`, which several
+	// recipients in `to` need. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See
+	// docs/api.md.
 	CC []string `json:"cc" schema:"Mailbox"`
 	// Addresses that get the mail of `cc`, and that no other recipient sees.
 	BCC []string `json:"bcc" schema:"Mailbox"`

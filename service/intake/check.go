@@ -32,6 +32,9 @@ func (in *Intake) Check() (models.Batch, error) {
 	if in.Batch.Template == "" && !in.Permissive() {
 		in.structured.report(&in.Mistakes)
 	}
+	if err := in.gather(); err != nil {
+		return models.Batch{}, err
+	}
 	// Mistakes in the request may have thousands of consequences.
 	if in.template != nil && in.Mistakes.Mistakes.Found() == 0 {
 		if err := in.fill(); err != nil {
@@ -108,7 +111,6 @@ func (in *Intake) batch() models.Batch {
 	if batch.Category = b.Category; !ValidCategory(b.Category) {
 		m.Wrong("/category", "invalid_name", "%s", TagRule)
 	}
-	in.checkCopies()
 	if in.template != nil {
 		use := in.template.Use
 		batch.Template = &use

@@ -83,8 +83,9 @@ type Intake struct {
 	complete time.Time // when the request was read
 	defaults models.SendDefaults
 	template *templates.Filler // nil: the request has the content
+	together bool              // the batch is one mail to all of its addresses
 	copies   []carbon
-	merged   int // addresses of cc and bcc that were named before
+	merged   int // addresses of one mail that were named before
 }
 
 // New returns an empty Intake. When ctx ends, the methods that take long return its error. The caller must close it.
@@ -323,6 +324,9 @@ func (in *Intake) eachOf(
 	}))
 }
 
+// errMoved is the error of a change for a recipient who is kept elsewhere.
+var errMoved = errors.New("intake: moved")
+
 // respool moves the recipients to a new spool, after change has changed or refused them: their sizes may change. It
 // takes time linear in the request.
 func (in *Intake) respool(change func(at *place, r *models.Recipient) error) error {
@@ -336,10 +340,13 @@ func (in *Intake) respool(change func(at *place, r *models.Recipient) error) err
 	return in.eachOf(old, in.spool.writeBlock, func(at place, r models.Recipient) error {
 		in.row = at.row
 		before := in.Found()
-		if err := change(&at, &r); err != nil {
+		err := change(&at, &r)
+		switch {
+		case errors.Is(err, errMoved):
+			return nil
+		case err != nil:
 			return err
-		}
-		if in.Permissive() && in.Found() > before {
+		case in.Permissive() && in.Found() > before:
 			return in.lost()
 		}
 		return in.spool.add(at, &r)

@@ -131,16 +131,16 @@ func (m *Mistakes) checkMetadata(at string, values map[string]string) {
 // it, unless the message or a recipient has fields of its own.
 func (in *Intake) setUnsubscribe(batch *models.Batch) {
 	page, named := in.cfg.UnsubscribeURL, in.Batch.Unsubscribe
-	on := page != "" && batch.Lane == models.Bulk && batch.Category != "" && len(in.copies) == 0
+	on := page != "" && batch.Lane == models.Bulk && batch.Category != "" && !in.together
 	if named != nil {
 		on = *named
 	}
 	switch {
 	case !on:
 		return
-	case len(in.copies) > 0:
+	case in.together:
 		in.Wrong("/"+Unsubscribe, "conflict",
-			"All addresses of a message with cc or bcc have the same link, which would unsubscribe the one in to.")
+			"All addresses of one message have the same link, which would unsubscribe the first in to.")
 		return
 	case page == "":
 		in.Wrong("/"+Unsubscribe, "invalid_value",

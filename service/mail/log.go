@@ -21,7 +21,7 @@ type LogView struct {
 	ID          models.ID       `json:"id"`
 	Email       string          `json:"email"`
 	Name        string          `json:"name,omitempty"`
-	Role        models.Role     `json:"role,omitempty"` // in a mail with cc or bcc
+	Role        models.Role     `json:"role,omitempty"` // in one mail to several
 	Subject     string          `json:"subject"`        // as the recipient gets it
 	State       models.State    `json:"state"`
 	Reason      models.Reason   `json:"reason,omitempty"`
@@ -357,8 +357,8 @@ func nameReleases(timeline []models.Moment, releases []models.Command) {
 
 // Mail is the message to one recipient, with its placeholders filled in.
 type Mail struct {
-	From, To            models.Address
-	CC, BCC             []models.Address // BCC is the recipient, if the others do not see it
+	From                models.Address
+	To, CC, BCC         []models.Address // BCC is the recipient, if the others do not see it
 	ReplyTo             []models.Address
 	Headers             []models.Header
 	Subject, Text, HTML string
@@ -396,7 +396,7 @@ func (c *Stories) mail(log models.ID, s *Reader) (Mail, error) {
 	m := Mail{
 		From:    content.From,
 		ReplyTo: content.ReplyTo,
-		To:      models.Address{Email: r.Email, Name: r.Name},
+		To:      []models.Address{{Email: r.Email, Name: r.Name}},
 		Subject: r.Fill(content.Subject, nil),
 		Text:    r.Fill(content.Text, nil),
 		HTML:    r.Fill(content.HTML, models.EscapeHTML),
@@ -411,7 +411,9 @@ func (c *Stories) mail(log models.ID, s *Reader) (Mail, error) {
 	if m.Removed {
 		return m, nil
 	}
-	m.CC, m.BCC = c.batch.Copies(n, c.recipients)
+	if c.batch.Envelope != nil {
+		m.To, m.CC, m.BCC = c.batch.Shared(n, c.recipients)
+	}
 	attempts := map[string]int{}
 	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
 	allowed := c.batch.Providers

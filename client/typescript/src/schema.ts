@@ -2522,6 +2522,8 @@ export interface components {
             providers?: string[];
             recipients: number;
             duplicates: number;
+            /** @description Number of recipients in to of one mail. Absent if there is one. */
+            to?: number;
             /** @description Number of recipients in cc. Absent if there is none. */
             cc?: number;
             /** @description Number of recipients in bcc. Absent if there is none. */
@@ -3536,7 +3538,9 @@ export interface components {
             /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
             headers?: components["schemas"]["NewHeaders"];
             metadata?: components["schemas"]["NewMetadata"];
-            /** @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            /** @description Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none. */
+            together?: boolean | null;
+            /** @description Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, as with `together`, which several recipients in `to` need. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
             cc?: components["schemas"]["Mailbox"][] | null;
             /** @description Addresses that get the mail of `cc`, and that no other recipient sees. */
             bcc?: components["schemas"]["Mailbox"][] | null;
@@ -3591,7 +3595,9 @@ export interface components {
             headers?: string;
             /** @description As JSON. */
             metadata?: string;
-            /** @description Values, separated by commas. Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, at most 50, with exactly one recipient in `to`, whose values the placeholders have. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
+            /** @description `true` or `false`. Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none. */
+            together?: string;
+            /** @description Values, separated by commas. Addresses in Cc. With `cc` or `bcc` the batch is one mail to all addresses, as with `together`, which several recipients in `to` need. An address that is named several times counts where it is first: in `to`, `cc`, `bcc`. See docs/api.md. */
             cc?: string;
             /** @description Values, separated by commas. Addresses that get the mail of `cc`, and that no other recipient sees. */
             bcc?: string;
