@@ -107,8 +107,9 @@ func TestInvalidBatch(t *testing.T) {
 		},
 		"too many options": {
 			batchOf(t, `{"reply_to": [`+list(11, `"a%d@b.de"`)+`], "tags": [`+list(11, `"t%d"`)+`],
-				"headers": {`+list(21, `"X-%d": ""`)+`}, "metadata": {`+list(51, `"k%d": ""`)+`}}`),
-			[]string{"/headers too_many", "/metadata too_many", "/reply_to too_many", "/tags too_many"},
+				"headers": {`+list(101, `"X-%d": ""`)+`}, "metadata": {`+list(51, `"k%d": ""`)+`},
+				"to": ["a@b.de", {"email": "c@b.de", "headers": {`+list(21, `"X-%d": ""`)+`}}]}`),
+			[]string{"/headers too_many", "/metadata too_many", "/reply_to too_many", "/tags too_many", "/to/1/headers too_many"},
 		},
 		"blank content":    {batchOf(t, `{"text": " \n"}`), []string{"/html required"}},
 		"body beside html": {batchOf(t, `{"html": "x", "body": "y"}`), []string{"/body conflict"}},

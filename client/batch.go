@@ -47,7 +47,7 @@ type NewBatch struct {
 	// Text and HTML are the bodies; one of them must be set.
 	Text string `json:"text,omitempty"`
 	HTML string `json:"html,omitempty"`
-	// Headers are up to 20 header fields of your own. Their values are lines of at most 998 bytes and may have
+	// Headers are up to 100 header fields of your own. Their values are lines of at most 998 bytes and may have
 	// {{placeholders}}.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Tags are up to 10 words for statistics. A provider that takes fewer gets the first ones.

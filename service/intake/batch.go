@@ -39,7 +39,7 @@ type Batch struct {
 	// values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that
 	// a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`,
 	// `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
-	Headers  []models.Header   `json:"headers" max:"20" whole:"NewHeaders"`
+	Headers  []models.Header   `json:"headers" max:"100" whole:"NewHeaders"`
 	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
 	// Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient
 	// sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none.

@@ -104,7 +104,7 @@ func (in *Intake) batch() models.Batch {
 		m.Wrong("/to", "required", "Add at least one recipient.")
 	}
 	c.Tags, c.Headers, batch.Metadata = b.tags(m), b.Headers, b.Metadata
-	m.checkHeaders("/headers", b.Headers)
+	m.checkHeaders("/headers", b.Headers, MaxHeaders)
 	m.checkMetadata("/metadata", b.Metadata)
 	c.TrackOpens, c.TrackClicks = b.TrackOpens, b.TrackClicks
 	c.Attachments = in.described()

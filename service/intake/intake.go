@@ -149,7 +149,7 @@ type Recipient struct {
 	// placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch.
 	// Some kinds of provider carry them only if the mails of the batch have fields of the same names: see
 	// docs/capabilities.md.
-	Headers  []models.Header `json:"headers" max:"20" whole:"NewHeaders"`
+	Headers  []models.Header `json:"headers" max:"20" whole:"OwnHeaders"`
 	Times                    // in place of those of the batch
 	ClientID string          // of the message
 	Pointer  string          // JSON pointer of the address, relative to the recipient
@@ -238,7 +238,7 @@ func (in *Intake) check(index int, r *Recipient) (to models.Recipient, times int
 	in.structured.note(index, r)
 	if len(r.Metadata)+len(r.Headers) > 0 {
 		in.checkMetadata(pointerTo(index)+"/metadata", r.Metadata)
-		in.checkHeaders(pointerTo(index)+"/headers", r.Headers)
+		in.checkHeaders(pointerTo(index)+"/headers", r.Headers, maxOwnHeaders)
 	}
 	times = in.own.add(&in.Mistakes, index, &r.Times)
 	return to, times, !r.Flawed && in.Found() == before

@@ -10,8 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// MaxHeaders is the number of header fields of its own that a message may have.
-const MaxHeaders = 20
+// MaxHeaders is the number of header fields of its own that a message may have, and maxOwnHeaders that of a recipient:
+// a batch may have many of those.
+const MaxHeaders, maxOwnHeaders = 100, 20
 
 // Limits of the options of a message, in bytes.
 const (
@@ -53,10 +54,10 @@ func wordOf(s, others string) bool {
 func ValidCategory(category string) bool { return category == "" || validTag(category) }
 
 // checkHeaders reports the mistakes in header fields.
-func (m *Mistakes) checkHeaders(here string, headers []models.Header) {
+func (m *Mistakes) checkHeaders(here string, headers []models.Header, most int) {
 	for i, h := range headers {
-		if i == MaxHeaders {
-			m.Wrong(here, "too_many", "A message may have at most %d header fields of its own.", MaxHeaders)
+		if i == most {
+			m.Wrong(here, "too_many", "There may be at most %d header fields here.", most)
 			return
 		}
 		at, lower := here+problem.Pointer(h.Name), strings.ToLower(h.Name)

@@ -4071,7 +4071,7 @@ export interface components {
             } | null;
             metadata?: components["schemas"]["NewMetadata"];
             /** @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see docs/capabilities.md. */
-            headers?: components["schemas"]["NewHeaders"];
+            headers?: components["schemas"]["OwnHeaders"];
             /** @description When the mail is sent: an RFC 3339 time, or one without an offset like `2026-12-24T18:00` on a clock in `time_zone`, at most 365 days from now. A time that the clock skips is the time of its jump, and of one that it shows twice the first is meant. Default: at once. */
             deliver_at?: string | null;
             /** @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days (`SAFEDELIVR_TIMES_EXPIRE_AFTER`). */
@@ -4665,6 +4665,9 @@ export interface components {
         NewHeaders: {
             [key: string]: string;
         } | null;
+        OwnHeaders: {
+            [key: string]: string;
+        } | null;
         Variable: string | number | boolean | unknown[] | Record<string, never>;
         /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
         FileContent: string;
@@ -4676,8 +4679,8 @@ export interface components {
          */
         ChangeAction: "new" | "update" | "cancel";
         /**
-         * @description Its times are in place of those of the batch. A batch may have 1,000 different ones. They do not go with `cc` and
-         *     `bcc`, and its `time_zone` is also that of a `deliver_at` and a `send_window` of the batch that name no zone.
+         * @description Its times are in place of those of the batch. A batch may have 1,000 different ones. They do not go with `together`,
+         *     `cc` and `bcc`, and its `time_zone` is also that of a `deliver_at` and a `send_window` of the batch that name no zone.
          */
         Recipient: components["schemas"]["Mailbox"] | components["schemas"]["RecipientFields"];
         Tag: string;

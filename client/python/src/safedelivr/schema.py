@@ -635,6 +635,9 @@ TemplateChoice: TypeAlias = str | TemplateChoice1 | None
 NewHeaders: TypeAlias = dict[str, Any] | None
 
 
+OwnHeaders: TypeAlias = dict[str, Any] | None
+
+
 Variable: TypeAlias = str | float | bool | list[Any] | dict[str, Any]
 
 
@@ -1001,7 +1004,7 @@ class RecipientFields(TypedDict, closed=True):
     name: NotRequired[str | None]
     vars: NotRequired[dict[str, Any] | None]
     metadata: NotRequired[NewMetadata]
-    headers: NotRequired[NewHeaders]
+    headers: NotRequired[OwnHeaders]
     deliver_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
     time_zone: NotRequired[str | None]
