@@ -54,13 +54,14 @@ func TestComposeCopies(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(login.LocalUser())
 	form := url.Values{
-		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"},
+		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com, sam@example.com"}, "together": {"yes"},
 		"cc": {`"Lee, Bob" <bob@example.com>; eve@example.com`}, "bcc": {"archive@example.com"}, "do": {"send"},
 		"draft": {draftField.FindStringSubmatch(b.get("/compose").text)[1]}, "editor": {"one"},
 	}
 	a := b.post("/drafts", form)
 	require.Contains(t, a.text, `value="&#34;Lee, Bob&#34; &lt;bob@example.com&gt;; eve@example.com"`)
 	require.Contains(t, a.text, `<details class="data" open>`)
+	require.Contains(t, a.text, `name="together" value="yes" checked>`)
 	sent := sentBy(t, form, a)
 	sent.Set("do", "curl")
 	require.Contains(t, html.UnescapeString(b.post("/compose", sent).text), `"bcc": [
@@ -77,7 +78,7 @@ func TestComposeCopies(t *testing.T) {
 	sent.Set("bcc", "archive@example.com")
 	a = b.post("/compose", sent)
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
-	require.Contains(t, a.text, "1 in to, 2 in cc, 1 in bcc, together in one message")
+	require.Contains(t, a.text, "2 in to, 2 in cc, 1 in bcc, together in one message")
 	rows, err := csv.NewReader(strings.NewReader(b.get(a.Request.URL.Path + "/export.csv").text)).ReadAll()
 	require.NoError(t, err)
 	var roles []string
@@ -85,7 +86,8 @@ func TestComposeCopies(t *testing.T) {
 		roles = append(roles, row[1]+" "+row[2])
 	}
 	require.Equal(t, []string{
-		"email role", "ann@example.com to", "bob@example.com cc", "eve@example.com cc", "archive@example.com bcc",
+		"email role", "ann@example.com to", "sam@example.com to", "bob@example.com cc", "eve@example.com cc",
+		"archive@example.com bcc",
 	}, roles)
 }
 
