@@ -160,8 +160,8 @@ func TestEnvelopeLog(t *testing.T) {
 	require.Nil(t, f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)["role"])
 }
 
-// TestDryRunOfEnvelope: a dry run says that none gets the mail if the address in to is suppressed, and that a
-// suppressed address in cc is left out.
+// TestDryRunOfEnvelope: a dry run says that none gets the mail if the only address in to is suppressed, and that
+// another suppressed address is left out.
 func TestDryRunOfEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -179,4 +179,6 @@ func TestDryRunOfEnvelope(t *testing.T) {
 		reasons(f.plan(`{"to": ["s@x.example"], "cc": ["a@x.example", "b@x.example"]}`)))
 	require.Equal(t, map[models.Reason]int{models.Suppressed: 1, "": 2},
 		reasons(f.plan(`{"to": ["a@x.example"], "cc": ["s@x.example", "b@x.example"]}`)))
+	require.Equal(t, map[models.Reason]int{models.Suppressed: 1, "": 2},
+		reasons(f.plan(`{"to": ["s@x.example", "a@x.example"], "cc": ["b@x.example"], "together": true}`)))
 }

@@ -398,7 +398,7 @@ func (p *Provider) Refuses(b *Batch) string {
 	if b.Envelope != nil {
 		switch n := b.Recipients; {
 		case !p.Carries.Copies:
-			return "it takes no cc and bcc"
+			return "it takes no message to several addresses"
 		case p.ChunkLimit > 0 && p.ChunkLimit < n:
 			return fmt.Sprintf("the message has %d addresses: a call has at most %d", n, p.ChunkLimit)
 		case p.Rate > 0 && p.Rate < float64(n):

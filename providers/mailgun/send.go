@@ -95,7 +95,7 @@ func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
 	}
 	if refused == nil && replaced {
 		refused = message.Refuse(c.Numbers(), "",
-			"the text has a variable of Mailgun's, and a message with cc or bcc cannot protect it")
+			"the text has a variable of Mailgun's, and a message to several addresses cannot protect it")
 	}
 	if refused != nil {
 		return nil, refused

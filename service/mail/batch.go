@@ -58,7 +58,7 @@ type BatchView struct {
 	Providers        []string             `json:"providers,omitempty"`
 	Recipients       int                  `json:"recipients"`
 	Duplicates       int                  `json:"duplicates"`
-	*models.Envelope                      // the recipients in cc and bcc
+	*models.Envelope                      // the recipients in to, cc and bcc
 	Rejected         *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
 	Counts           client.Counts        `json:"counts"`
 	CreatedAt        time.Time            `json:"created_at"`
