@@ -60,6 +60,7 @@ type Kind struct {
 	Pair    bool   // its providers need Settings.SecretKey
 	Region  bool   // its providers have Settings.Amazon, and no API key
 	Server  bool   // its providers are mail servers, without an API
+	LooksUp bool   // its adapters implement models.EventLookup
 	Carries models.Capabilities
 	Boxes   []models.EventBox // what to choose at the provider so that it reports every kind of event
 
@@ -92,7 +93,8 @@ func server(name, title string, carries models.Capabilities) Kind {
 
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
-	return Kind{Name: s.Name, Short: s.Short, Title: s.Title, Domain: s.Domain, Pair: s.Pair, Region: s.Region,
+	_, looksUp := any(*new(P)).(models.EventLookup) // of the type: it is nil
+	return Kind{LooksUp: looksUp, Name: s.Name, Short: s.Short, Title: s.Title, Domain: s.Domain, Pair: s.Pair, Region: s.Region,
 		Carries: s.Carries, Boxes: s.Events.Boxes(), Check: s.Check, New: adapt(open)}
 }
 

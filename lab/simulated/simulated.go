@@ -105,6 +105,7 @@ type Provider struct {
 	bounce   string
 	server   bool // it takes mail by SMTP or LMTP, and reports nothing
 	plain    bool // it takes no header fields of recipients
+	looksUp  bool // it can be asked for past events
 }
 
 // A Pair is two providers of different kinds. The first is the one that breaks.
@@ -134,7 +135,8 @@ func NewPair(names ...string) (p Pair, err error) {
 func newProvider(k *kind) Provider {
 	about, _ := providers.Find(k.Kind) // each kind that is simulated is one of providers
 	p := Provider{Account: k.Account, Title: about.Title, settings: append([]string{"KIND=" + k.Kind}, k.settings...),
-		bounce: k.bounce, server: about.Server, plain: !about.Carries.Headers}
+		bounce: k.bounce, server: about.Server, plain: !about.Carries.Headers,
+		looksUp: about.LooksUp}
 	p.Name = about.Short
 	return p
 }
@@ -149,6 +151,11 @@ func (p *Provider) Bounce(log string, number int, at time.Time) string {
 // Silent reports whether a provider reports nothing about accepted mail: it takes mail by SMTP or LMTP.
 func (p Pair) Silent(name string) bool {
 	return p[0].Name == name && p[0].server || p[1].Name == name && p[1].server
+}
+
+// LooksUp reports whether a provider can be asked for past events.
+func (p Pair) LooksUp(name string) bool {
+	return p[0].Name == name && p[0].looksUp || p[1].Name == name && p[1].looksUp
 }
 
 // Plain returns the title of the first provider that takes no header fields of recipients, or "".
