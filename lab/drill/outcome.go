@@ -45,8 +45,9 @@ type outcome struct {
 	hidden    int              // a fault hides their outcome from Safedelivr permanently
 }
 
-// add adds a copy.
-func (o *outcome) add(c simulator.Copy) {
+// add adds a copy. If its provider looks up events, a copy whose webhooks are withheld is as good as another one.
+func (o *outcome) add(c simulator.Copy, looksUp bool) {
+	c.Muted = c.Muted && !looksUp
 	o.copies = append(o.copies, c)
 	slices.SortStableFunc(o.copies, func(a, b simulator.Copy) int { return a.At.Compare(b.At) })
 	ends := true
@@ -72,9 +73,8 @@ func (o *outcome) add(c simulator.Copy) {
 }
 
 // reported reports whether Safedelivr can know the end of a copy, by webhooks or by a look-up.
-// Both providers have look-ups.
 func reported(c *simulator.Copy) bool {
-	return !c.Swallowed
+	return !c.Swallowed && !c.Muted
 }
 
 // doubled reports whether a copy follows on one after which none may: one that is not known to have failed for a reason
@@ -107,7 +107,7 @@ func (o *outcome) String() string {
 func (d *drill) outcomeOf(log string) (o outcome) {
 	for _, c := range d.copiesOf(log) {
 		final := o.final
-		if o.add(c); d.pair.Silent(c.Account) {
+		if o.add(c, d.pair.LooksUp(c.Account)); d.pair.Silent(c.Account) {
 			o.final = final // only the answer says it
 		}
 	}

@@ -68,6 +68,7 @@ func TestDoubledAndLost(t *testing.T) {
 		{"deliver@sg! deliver@mg", true, false}, // it was unknown that the first was swallowed
 		{"blocked@sg! deliver@mg", true, false},
 		{"blocked@sg? deliver@mg", false, false},
+		{"blocked@ses? deliver@mg", true, false}, // nothing can tell
 		{"async@sg deliver@mg", true, false},
 		{"async@mg async@sg", true, false},
 		{"async@sg blocked@mg", true, false},
@@ -84,7 +85,7 @@ func TestDoubledAndLost(t *testing.T) {
 		for range 2 {
 			var o outcome
 			for _, copy := range copies {
-				o.add(copy)
+				o.add(copy, copy.Account != "ses")
 			}
 			require.Equal(t, c.doubled, o.doubled(), c.copies)
 			require.Equal(t, c.lost, o.lost(), c.copies)
@@ -103,6 +104,8 @@ func TestHiddenOutcomes(t *testing.T) {
 		"deliver@mg!":            {0, 1},
 		"deliver@sg?":            {1, 0},
 		"deliver@mg?":            {1, 0},
+		"deliver@ses?":           {0, 1},
+		"blocked@ses?":           {0, 1},
 		"silent@sg":              {1, 0},
 		"silent@mg":              {1, 0},
 		"blocked@sg":             {0, 0},
@@ -110,7 +113,7 @@ func TestHiddenOutcomes(t *testing.T) {
 	} {
 		var o outcome
 		for _, c := range copiesOf(copies) {
-			o.add(c)
+			o.add(c, c.Account != "ses")
 		}
 		require.Equal(t, want, [2]int{o.final, o.hidden}, copies)
 	}
