@@ -107,14 +107,14 @@ func TestEnvelopeMistakes(t *testing.T) {
 	f := newFixture(t)
 	f.carryCopies()
 	for body, want := range map[string][]string{
-		`{"to": ["a@b.de", "c@b.de"], "bcc": ["d@b.de"]}`:                     {"/bcc conflict"},
+		`{"to": ["a@b.de", "c@b.de"], "bcc": ["d@b.de"]}`: {"/bcc conflict"},
 		`{"to": ["a@b.de", {"email": "c@b.de", "vars": {"a": "1"}}, {"email": "d@b.de", "metadata": {"a": "1"}},
 			{"email": "e@b.de", "headers": {"X-A": "1"}}], "together": true}`: {"/to/1 conflict", "/to/2 conflict", "/to/3 conflict"},
 		`{"to": ["a@b.de", {"email": "c@b.de", "deliver_at": "2099-01-01T00:00:00Z"}], "together": true}`: {
 			"/to/1/deliver_at conflict", "/to/1/deliver_at invalid_value"},
-		`{"to": [` + list(51, `"c%d@b.de"`) + `], "together": true}`:                                        {"/to too_many"},
-		`{"to": [` + list(49, `"c%d@b.de"`) + `], "cc": ["x@b.de", "y@b.de"], "together": true}`:            {"/cc too_many"},
-		`{"to": ["a@b.de", "c@b.de"], "together": true, "allow_duplicates": true, "unsubscribe": true}`:     {"/allow_duplicates conflict", "/unsubscribe conflict"},
+		`{"to": [` + list(51, `"c%d@b.de"`) + `], "together": true}`:                                    {"/to too_many"},
+		`{"to": [` + list(49, `"c%d@b.de"`) + `], "cc": ["x@b.de", "y@b.de"], "together": true}`:        {"/cc too_many"},
+		`{"to": ["a@b.de", "c@b.de"], "together": true, "allow_duplicates": true, "unsubscribe": true}`: {"/allow_duplicates conflict", "/unsubscribe conflict"},
 		`{"to": [], "cc": ["d@b.de"]}`:                                        {"/to required"},
 		`{"to": ["a@b.de"], "cc": ["x", 1, "y@b.de"], "bcc": "z@b.de"}`:       {"/bcc wrong_type", "/cc/0 invalid_address", "/cc/1 wrong_type"},
 		`{"to": ["a@b.de"], "cc": ["d@b.de"], "allow_duplicates": true}`:      {"/allow_duplicates conflict"},

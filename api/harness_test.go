@@ -45,8 +45,8 @@ type setup struct {
 	service service.Config
 	broker  func(models.Broker) models.Broker
 	store   models.Store // nil: one in memory
-	names   []string // of the providers; worker w reports on the first of them
-	pipes   bool     // requests come over a testkit.Network
+	names   []string     // of the providers; worker w reports on the first of them
+	pipes   bool         // requests come over a testkit.Network
 }
 
 // inBubble makes a fixture that may be used in a bubble of testing/synctest.
