@@ -109,22 +109,21 @@ const awayKept = time.Minute
 // noteBroker reports since when the broker describes no queues to this worker or takes no messages of it, and once that
 // it does again. Subscribing anew would not help. Without a majority of its nodes, RabbitMQ describes queues, too.
 func (a *QueueAges) noteBroker(ctx context.Context, err error, now time.Time) error {
-	since := a.away
-	switch from, why := a.outage.Refusing(time.Now()); {
-	case err != nil && since.IsZero():
-		since = now
-	case err == nil && since.IsZero() && from.IsZero():
-		return nil
-	case err == nil && since.IsZero():
-		since, err = from.UTC().Round(0), why
-	case err == nil && from.IsZero():
-		since = time.Time{}
-	case err == nil:
-		err = why
+	since := now
+	if err == nil {
+		since, err = a.outage.Refusing(time.Now())
 	}
 	var state telemetry.BrokerState
-	if a.away = since; err != nil {
-		state = telemetry.BrokerState{Since: since, Why: models.OneLine(err.Error())}
+	switch {
+	case err == nil && a.away.IsZero():
+		return nil
+	case err == nil:
+		a.away = time.Time{}
+	default:
+		if a.away.IsZero() {
+			a.away = since.UTC().Round(0)
+		}
+		state = telemetry.BrokerState{Since: a.away, Why: models.OneLine(err.Error())}
 	}
 	raw, err := json.Marshal(state)
 	if err != nil {
