@@ -29,8 +29,8 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			continue
 		}
 		switch mode := d.metFault(m); {
-		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest,
-			mode == simulator.ModeLargeBatch && m.Status == http.StatusBadRequest: // one mail to several cannot be divided
+		case m.Status == http.StatusBadRequest &&
+			(mode == simulator.ModeStatus || mode == simulator.ModeLargeBatch): // one mail to several cannot be divided
 			request = true
 		case mode == simulator.ModeRefuse:
 			recipient = true

@@ -221,7 +221,7 @@ func (d *drill) settled(ctx context.Context) error {
 	if err != nil {
 		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		return errors.Join(err, d.unfinished(soon, left[0].id))
+		return errors.Join(err, unfinished(soon, d.client, left[0].id))
 	}
 	if err := d.sim.Settle(ctx); err != nil {
 		return err
@@ -230,16 +230,18 @@ func (d *drill) settled(ctx context.Context) error {
 }
 
 // unfinished returns an error that has a log of a batch without a final state, and what happened to it.
-func (d *drill) unfinished(ctx context.Context, batch models.ID) error {
-	logs, err := d.logs(ctx, batch)
-	for i := range logs {
-		if l := &logs[i]; l.State != client.Delivered && l.State != client.Failed && err == nil {
-			*l, err = d.client.Log(ctx, l.ID)
+func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
+	for l, err := range c.Logs(ctx, batch.String(), client.LogOptions{}) {
+		if err != nil {
+			return err
+		}
+		if l.State != client.Delivered && l.State != client.Failed {
+			l, err = c.Log(ctx, l.ID)
 			text, _ := json.Marshal(l) // it was made from JSON
 			return errors.Join(err, fmt.Errorf("a log that is not final: %s", text))
 		}
 	}
-	return err
+	return nil
 }
 
 func (d *drill) batch(ctx context.Context, id models.ID) (client.Batch, error) {
