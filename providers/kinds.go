@@ -94,8 +94,8 @@ func server(name, title string, carries models.Capabilities) Kind {
 // of returns a kind by what its folder says.
 func of[K any, P models.Adapter](s *kind.Spec[K], open func(Settings) (P, error)) Kind {
 	_, looksUp := any(*new(P)).(models.EventLookup) // of the type: it is nil
-	return Kind{LooksUp: looksUp, Name: s.Name, Short: s.Short, Title: s.Title, Domain: s.Domain, Pair: s.Pair, Region: s.Region,
-		Carries: s.Carries, Boxes: s.Events.Boxes(), Check: s.Check, New: adapt(open)}
+	return Kind{Name: s.Name, Short: s.Short, Title: s.Title, Domain: s.Domain, Pair: s.Pair, Region: s.Region,
+		LooksUp: looksUp, Carries: s.Carries, Boxes: s.Events.Boxes(), Check: s.Check, New: adapt(open)}
 }
 
 // adapt turns the constructor of an adapter into one that returns models.Adapter.

@@ -86,8 +86,12 @@ func Mails(c *models.Call) []models.CallRecipient {
 
 // In returns the recipients of the mail to one of a call with a role.
 func In(role models.Role, c *models.Call, to *models.CallRecipient) (out []models.CallRecipient) {
-	if !c.Together() && role == models.To {
+	switch {
+	case c.Together():
+	case role == models.To:
 		return []models.CallRecipient{*to}
+	default:
+		return nil
 	}
 	for i := range c.Recipients {
 		if r := &c.Recipients[i]; r.Role == role {
