@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -54,6 +55,34 @@ func TestOwnHeaders(t *testing.T) {
 	f.wrong(batchOf(t, `{"to": [{"email": "a@b.de", "vars": {"long": "`+strings.Repeat("x", 999)+`"},
 		"headers": {"X-A": "{{none}}", "X-B": "{{unsubscribe_url}}", "X-C": "{{long}}"}}]}`),
 		"/to/0/headers/X-A unknown_placeholder", "/to/0/headers/X-B unknown_placeholder", "/to/0 too_long")
+}
+
+// TestMessageIDs: the Message-ID of a mail is that of the sender, and logs and updates show it.
+func TestMessageIDs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	svc := f.serve(Config{})
+	refs := strings.Repeat("<a@example.com> ", 100) + "<last@example.com>"
+	a, b, _ := f.accepted(f.post(batchOf(t, `{"headers": {"message-id": "order-{{n}}@example.com", "References": "`+refs+`"},
+		"to": [{"email": "ann@example.com", "vars": {"n": 1}},
+			{"email": "bob@example.com", "vars": {"n": 2}, "headers": {"Message-ID": " <own@example.com> "}}]}`)))
+	require.LessOrEqual(t, len(b.Content.Headers[1].Value), 998)
+	require.True(t, strings.HasSuffix(b.Content.Headers[1].Value, "<last@example.com>"))
+	describer := feed.NewDescriber(f.store)
+	for log, want := range map[models.ID]string{a.ID.Log(1): "<order-1@example.com>", a.ID.Log(2): "<own@example.com>"} {
+		got := f.get("/v1/logs/" + log.String()).object(t)
+		require.Equal(t, want, got["rfc_message_id"])
+		mail, err := svc.Mail.Mail(t.Context(), service.Caller{User: f.user}, log.String())
+		require.NoError(t, err)
+		require.Equal(t, want, mail.Headers[0].Value)
+		described, err := describer.Describe(t.Context(), f.user, []feed.Update{{Log: log}})
+		require.NoError(t, err)
+		require.Equal(t, want, described[0].RFCMessageID)
+	}
+	_, _, _ = f.accepted(f.post(batchOf(t, `{"headers": {"Message-ID": "<{{id}}>"}, "to": [{"email": "a@b.de", "vars": {"id": "1@x"}}]}`)))
+	for _, id := range []string{"", "a", "a@", "@b", "<a b@c>", "a@b>, <c@d", "<<a@b>>", "ä@b", "a@b\\u0000"} {
+		f.wrong(batchOf(t, `{"headers": {"Message-ID": "`+id+`"}}`), "/headers/Message-ID invalid_header")
+	}
 }
 
 // TestOwnHeadersOfMessages: records share a batch if their header fields have the same names.

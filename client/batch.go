@@ -50,11 +50,11 @@ type NewBatch struct {
 	// Headers are up to 100 header fields of your own. Their values are lines of at most 998 bytes and may have
 	// {{placeholders}}.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Tags are up to 10 words for statistics. A provider that takes fewer gets the first ones.
+	// Tags are up to 10 words for statistics, of at most 255 bytes. A provider that takes fewer gets the first ones.
 	Tags []string `json:"tags,omitempty"`
 	// Category is the kind of mail.
 	Category string `json:"category,omitempty"`
-	// Metadata are up to 50 short values of your own. No recipient sees them.
+	// Metadata are up to 100 values of your own, with 16,384 bytes together. No recipient sees them.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Attachments are up to 100 files with 25,000,000 bytes together.
 	Attachments []Attachment `json:"attachments,omitempty"`
@@ -106,7 +106,7 @@ type Recipient struct {
 	// Vars are the values of placeholders: strings, numbers and booleans, and for templates also lists and objects. The
 	// placeholders name and email have a value without them.
 	Vars map[string]any `json:"vars,omitempty"`
-	// Metadata are up to 50 short values of your own, which come back with the log.
+	// Metadata are up to 100 values of your own, with 16,384 bytes together, which come back with the log.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Headers are header fields in place of those of the batch with the same names.
 	Headers map[string]string `json:"headers,omitempty"`

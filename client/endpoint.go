@@ -32,7 +32,7 @@ type EndpointSettings struct {
 	// installation without `everyone`: types of notices; default: all but `suppression.added`.
 	Events []string `json:"events,omitempty" schema:"ChosenType"`
 	// Only mail with one of these tags. Default: all mail.
-	Tags []string `json:"tags,omitempty" max:"20" each:"64"`
+	Tags []string `json:"tags,omitempty" max:"20" each:"255"`
 	// Only mail of one of these categories. Default: all mail.
 	Categories []string `json:"categories,omitempty" max:"20" each:"64"`
 	// Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false.

@@ -50,6 +50,8 @@ type LogFields struct {
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	// Your id of the message, if you gave it one. It is there as long as the content is kept.
 	MessageID string `json:"message_id,omitempty"`
+	// The Message-ID of the mail, in angle brackets, if `headers` had one.
+	RFCMessageID string `json:"rfc_message_id,omitempty"`
 }
 
 // FoundLog is what lists of the logs of all batches have.

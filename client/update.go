@@ -55,10 +55,12 @@ type Update struct {
 	At       time.Time `json:"at"`                 // When the update was written.
 	// That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are
 	// the tags.
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-	Suppression *AddedSuppression `json:"suppression,omitempty"`
-	Endpoint    *DisabledEndpoint `json:"endpoint,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+	// The Message-ID of the mail, in angle brackets, if `headers` had one.
+	RFCMessageID string            `json:"rfc_message_id,omitempty"`
+	Suppression  *AddedSuppression `json:"suppression,omitempty"`
+	Endpoint     *DisabledEndpoint `json:"endpoint,omitempty"`
 }
 
 // DisabledEndpoint is an endpoint that was disabled because its posts failed.

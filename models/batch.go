@@ -83,6 +83,30 @@ func (c *Content) HeadersOf(r *Recipient) []Header {
 	return out
 }
 
+// Slugs returns the first tags as every provider takes them: - stands for all but letters, digits and some marks.
+func (c *Content) Slugs(most int) (out []string) {
+	for _, tag := range c.Tags {
+		slug := strings.Map(func(r rune) rune {
+			if !tagRune(r) {
+				return '-'
+			}
+			return r
+		}, tag)
+		if slug = slug[:min(len(slug), maxSlug)]; len(out) < most && !slices.Contains(out, slug) {
+			out = append(out, slug)
+		}
+	}
+	return out
+}
+
+// maxSlug is the length of the longest tag that every provider takes.
+const maxSlug = 64
+
+// tagRune reports whether every provider takes a character of a tag.
+func tagRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.' || r == ':'
+}
+
 // FindHeader returns the index of the field with a name, in any case, or -1.
 func FindHeader(headers []Header, name string) int {
 	return slices.IndexFunc(headers, func(h Header) bool { return strings.EqualFold(h.Name, name) })

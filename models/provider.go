@@ -60,6 +60,7 @@ type Capabilities struct {
 	OneReply    bool  // only one reply-to address
 	Tracking    bool  // open and click tracking
 	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
+	MessageID   bool  // the Message-ID; otherwise it is added to References
 	OwnTracking bool  // opens and clicks are tracked as its own settings say, and not as the message does
 
 	// Of each recipient of a call:
@@ -76,6 +77,12 @@ func (c Capabilities) LeftOut(m *Content, names ...string) string {
 	var out []string
 	if n := len(m.Tags) - c.Tags; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
+	}
+	if slugs := m.Slugs(len(m.Tags)); c.Tags > 0 && !slices.Equal(slugs, m.Tags) {
+		out = append(out, "some characters of tags: they become "+strings.Join(slugs, ", "))
+	}
+	if !c.MessageID && FindHeader(m.Headers, MessageIDField) >= 0 {
+		out = append(out, "Message-ID: it sets its own, and References has yours")
 	}
 	tracks := m.TrackOpens || m.TrackClicks
 	switch {

@@ -45,7 +45,7 @@ const (
 	NotComposed    Reason = "not_composed"
 	Unconfirmed    Reason = "unconfirmed"
 	Implied        Reason = "implied"
-	OptedOut       Reason = "opted_out"
+	optedOut       Reason = "opted_out"
 	CancelledByRq  Reason = "cancelled"
 	BlockedByRule  Reason = "blocked"
 	Erased         Reason = "erased"
@@ -84,7 +84,7 @@ var reasonWords = map[Reason]string{
 	NotComposed:           "the worker needed too long to compose the request",
 	Unconfirmed:           "the provider accepted the message; it does not report deliveries",
 	Implied:               "the recipient opened or answered it; the provider did not report the delivery",
-	OptedOut:              "the recipient complained or unsubscribed, so it is not sent again",
+	optedOut:              "the recipient complained or unsubscribed, so it is not sent again",
 	CancelledByRq:         "cancelled before it was sent",
 	BlockedByRule:         "stopped by a block rule",
 	Erased:                "the address was erased before the message was sent",
@@ -113,7 +113,7 @@ func (r Reason) Uncalled() bool { return r == StartByPassed || r == NotComposed 
 // or the recipient does not want it. Mail is never rerouted after a hard reason.
 func (r Reason) Hard() bool {
 	switch r {
-	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest, OptedOut, Erased:
+	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest, optedOut, Erased:
 		return true
 	}
 	return false

@@ -396,7 +396,7 @@ func (f *fold) conclude(s *Result) {
 		s.State, s.Provider = Sent, f.accepted.Provider
 	case s.Attempts > 0 && !s.Last.Verdict.Settled():
 	case s.OptedOut:
-		s.State, s.Reason, s.Detail, s.Provider = Failed, OptedOut, s.Last.Text, s.Last.Provider
+		s.State, s.Reason, s.Detail, s.Provider = Failed, optedOut, s.Last.Text, s.Last.Provider
 	}
 }
 

@@ -141,12 +141,12 @@ func TestStateOfRecipient(t *testing.T) {
 		"no reroute after a complaint": {
 			[]Entry{sg},
 			[]Fact{event(1, "sg", Complained, "", 1), event(1, "sg", Blocked, PolicyReputation, 1)},
-			Failed, OptedOut, "sg",
+			Failed, optedOut, "sg",
 		},
 		"no release after an unsubscribe": {
 			[]Entry{sg, ending(2, NoProviderLeft, 1), {Number: 3, Kind: Release, Recipients: SetOf(1), MayDouble: true}},
 			[]Fact{event(1, "sg", Unsubscribed, "", 1), event(1, "sg", Blocked, PolicyReputation, 1)},
-			Failed, OptedOut, "sg",
+			Failed, optedOut, "sg",
 		},
 		"event of another provider": {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
 		"event of no attempt":       {[]Entry{sg}, []Fact{event(7, "sg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},

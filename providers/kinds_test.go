@@ -222,6 +222,9 @@ func TestCapabilitiesTable(t *testing.T) {
 		if k.Carries.Headers && !k.Carries.HeaderNames {
 			headers += ", if all have fields of the same names"
 		}
+		if k.Carries.MessageID {
+			headers += ", Message-ID"
+		}
 		names := yes[k.Carries.Names]
 		if k.Carries.Names && !k.Carries.NameMarks {
 			names = "yes without commas and semicolons"

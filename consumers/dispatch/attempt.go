@@ -280,6 +280,9 @@ func (w *caller) call(c *Chunk, j *job, entry models.Entry, began time.Time) []m
 		StartBy:    began.Add(w.cfg.StartBy),
 		Recipients: c.Batch.CallRecipients(c.ID, j.Who, c.Recipients, j.Step.Together),
 	}
+	if !j.Provider.Carries.MessageID {
+		call.MoveMessageIDs()
+	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
 	if !a.Pass(w.Work.Context(), j.load(), call.StartBy) {

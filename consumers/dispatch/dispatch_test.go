@@ -34,6 +34,25 @@ func TestChunkIsReadBeforeDoubtfulDecision(t *testing.T) {
 	}
 }
 
+// TestMessageIDAtProvider: a provider that sets the Message-ID of mail itself gets that of the sender in References.
+func TestMessageIDAtProvider(t *testing.T) {
+	t.Parallel()
+	own := []models.Header{{Name: "Message-ID", Value: "<1@b.c>"}}
+	for keeps, want := range map[bool][]models.Header{true: own, false: {{Name: "References", Value: "<1@b.c>"}}} {
+		f := newFixture(t, models.Accepted, "sg")
+		sg := f.Providers.Get("sg")
+		sg.Carries.MessageID = keeps
+		b := f.batchWith(t, 1, models.Hold, func(b *models.Batch) { b.Content.Headers = own })
+		require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
+		a, ok := sg.Adapter.(*adapter)
+		require.True(t, ok)
+		require.Equal(t, want, a.calls[0].Content.Headers)
+		stored, err := f.store.Batch(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.Equal(t, own, stored.Content.Headers)
+	}
+}
+
 // TestHandlerEndsItsRun: no key stays in flight after a message was handled, or when its
 // handler stops.
 func TestHandlerEndsItsRun(t *testing.T) {

@@ -285,7 +285,7 @@ func exportRow(b *mail.BatchView, l *mail.LogView, columns []string) []string {
 	row := []string{
 		l.ID.String(), l.Email, string(l.Role), l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
 		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
-		at, strings.Join(b.Tags, " "), b.Category,
+		at, strings.Join(b.Tags, ", "), b.Category,
 	}
 	metadata := map[string]string{}
 	maps.Copy(metadata, b.Metadata)

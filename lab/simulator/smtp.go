@@ -47,7 +47,7 @@ type session struct {
 	a    *account
 	conn *smtp.Conn
 	from string
-	id   string // of the envelope (RFC 3461, 4.4), which is the Message-ID
+	id   string // of the envelope (RFC 3461, 4.4)
 	to   []string
 }
 
@@ -95,7 +95,7 @@ func (t *session) Data(r io.Reader) error {
 	ctx, left := context.WithCancel(t.a.s.ctx)
 	defer left()
 	body := &content{in: r, conn: t.conn.Conn(), left: left}
-	request := (&http.Request{Method: http.MethodPost, Header: http.Header{sim.From: {t.from}, sim.To: t.to}, Body: body,
+	request := (&http.Request{Method: http.MethodPost, Header: http.Header{sim.From: {t.from}, sim.To: t.to, sim.Envelope: {t.id}}, Body: body,
 		ContentLength: -1}).WithContext(ctx)
 	var w recorder
 	answered := completes(func() { t.a.exchange(&w, request, t.a.provider.Routes[0].Send) })

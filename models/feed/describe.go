@@ -31,6 +31,8 @@ type Described struct {
 	// and so are the tags.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
+	// RFCMessageID is the Message-ID that the sender gave the mail, in angle brackets.
+	RFCMessageID string `json:"rfc_message_id,omitempty"`
 
 	// Endpoint is the disabled one, for the event models.EndpointFailed, which is about no log.
 	Endpoint *models.FailedEndpoint `json:"endpoint,omitempty"`
@@ -53,8 +55,10 @@ type Batch struct {
 	Category string
 	Metadata map[string]string
 
-	removed bool      // its content was removed
-	read    time.Time // when it was read
+	messageID models.Content // the header field of the Message-ID
+	shared    bool           // all recipients have one mail
+	removed   bool           // its content was removed
+	read      time.Time      // when it was read
 }
 
 // Describer describes updates. Its methods may be called by many goroutines at once.
@@ -165,6 +169,10 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 		if out[i].ID = r.ClientID; len(r.Metadata) > 0 {
 			out[i].Metadata = merged(b.Metadata, r.Metadata)
 		}
+		if b.shared {
+			r = &recipients[0]
+		}
+		out[i].RFCMessageID = b.messageID.MessageID(r)
 	}
 	return nil
 }
@@ -188,8 +196,11 @@ func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 		return Batch{}, err
 	}
 	out := Batch{
-		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, removed: gone || b.Redacted,
-		read: time.Now(),
+		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, shared: b.Envelope != nil,
+		removed: gone || b.Redacted, read: time.Now(),
+	}
+	if at := models.FindHeader(b.Content.Headers, models.MessageIDField); at >= 0 {
+		out.messageID.Headers = b.Content.Headers[at : at+1]
 	}
 	d.batches.Add(id, out)
 	return out, nil

@@ -175,7 +175,7 @@ func write(w *kind.Writer, c *models.Call, m *message.Filled) {
 	w.Field("subject", m.Subject).Optional("textContent", m.Text).Optional("htmlContent", m.HTML)
 	first := &c.Recipients[0]
 	w.Key("tags").Begin('[').String(kind.Tag(first.Log.ChunkID(), c.Attempt))
-	for _, tag := range message.Tags(c.Content, Spec.Carries.Tags) {
+	for _, tag := range c.Content.Slugs(Spec.Carries.Tags) {
 		if ourTag(parse.Str(tag), nil) == "" { // events would seem to be of another mail
 			w.String(tag)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
@@ -46,8 +47,9 @@ func TestForeignTags(t *testing.T) {
 	require.Empty(t, refused)
 	var in sent
 	require.NoError(t, json.Unmarshal(r.Body, &in))
-	require.Len(t, in.Tags, 2)
+	require.Len(t, in.Tags, 3)
 	require.Equal(t, "news", in.Tags[1])
+	require.Empty(t, ourTag(parse.Str(in.Tags[2]), nil))
 }
 
 // TestUnfit: what Brevo would refuse, drop or garble is refused before the call.

@@ -54,6 +54,7 @@ var Spec = kind.Spec[[]byte]{
 		Attachments: true,
 		Inline:      true,
 		Size:        maxMessage,
+		MessageID:   true,
 		Tracking:    true,
 		Copies:      true,
 		Names:       true,

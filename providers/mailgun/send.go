@@ -142,7 +142,7 @@ func begin(
 	for i := range headers {
 		header(headers[i].Name, value(i))
 	}
-	for _, tag := range message.Tags(c, Spec.Carries.Tags) {
+	for _, tag := range c.Slugs(Spec.Carries.Tags) {
 		_ = m.AddTag(tag) // it fails only for too many
 		size += len("o:tag") + len(tag)
 	}

@@ -104,7 +104,7 @@ func write(w *kind.Writer, m *kind.Mail) {
 	for _, h := range m.Headers {
 		w.Begin('{').Field("Name", h.Name).Field("Value", h.Value).End('}')
 	}
-	w.End(']').Optional("Tag", strings.Join(message.Tags(c.Content, 1), ""))
+	w.End(']').Optional("Tag", strings.Join(c.Content.Slugs(1), ""))
 	w.Key("Metadata").Begin('{').Field(kind.LogKey, to.Log.String())
 	w.Field(kind.AttemptKey, strconv.Itoa(c.Attempt)).End('}')
 	w.Bool("TrackOpens", c.Content.TrackOpens)

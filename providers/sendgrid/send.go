@@ -90,7 +90,7 @@ func setOptions(m *mail.SGMailV3, call *models.Call) {
 			m.Headers[c.Headers[i].Name], _ = message.Header(&c.Headers[i], nil)
 		}
 	}
-	m.Categories = message.Tags(c, Spec.Carries.Tags)
+	m.Categories = c.Slugs(Spec.Carries.Tags)
 	m.TrackingSettings = &mail.TrackingSettings{
 		ClickTracking: &mail.ClickTrackingSetting{Enable: &c.TrackClicks, EnableText: new(bool)},
 		OpenTracking:  &mail.OpenTrackingSetting{Enable: &c.TrackOpens},

@@ -44,6 +44,7 @@ var Spec = kind.Spec[*ecdsa.PublicKey]{
 		InlineNames: true,
 		Size:        maxBody,
 		Base64:      true,
+		MessageID:   true,
 		Tracking:    true,
 		Copies:      true,
 		Names:       true,

@@ -36,7 +36,9 @@ func compose(
 	}
 	m.Subject(f.Subject)
 	m.SetDateWithValue(date)
-	m.SetMessageIDWithValue(messageID(c, r))
+	if models.FindHeader(f.Headers, models.MessageIDField) < 0 {
+		m.SetMessageIDWithValue(messageID(c, r))
+	}
 	for _, h := range f.Headers {
 		folded := strings.ReplaceAll(h.Value, "?= =?", "?=\r\n =?") // a line has 998 bytes at most (RFC 5322, 2.1.1)
 		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
@@ -86,7 +88,8 @@ func header(a *models.Attachment, disposition string) gomail.FileOption {
 	}
 }
 
-// messageID returns the id of the mail to a recipient, which comes back in reports about it.
+// messageID returns the id of the mail to a recipient, which comes back in reports about it. It is the Message-ID, too,
+// unless the mail has another one.
 func messageID(c *models.Call, r *models.CallRecipient) string {
 	return r.Log.String() + "@" + models.DomainOf(c.Content.From.Email)
 }

@@ -146,6 +146,7 @@ func Carries() models.Capabilities {
 		Inline:      true,
 		InlineNames: true,
 		Copies:      true,
+		MessageID:   true,
 		Names:       true,
 		NameMarks:   true,
 		Variables:   true,

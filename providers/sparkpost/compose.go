@@ -147,7 +147,7 @@ func (t *transmission) recipient(r *models.CallRecipient) {
 		t.Optional("name", name(r.Name))
 	}
 	t.End('}')
-	kind.Some(&t.Writer, "tags", '[', message.Tags(t.Content, Spec.Carries.Tags), func(tag string) { t.String(tag) })
+	kind.Some(&t.Writer, "tags", '[', t.Content.Slugs(Spec.Carries.Tags), func(tag string) { t.String(tag) })
 	t.Key("metadata").Begin('{').Field(kind.LogKey, own.Log.String())
 	t.Field(kind.AttemptKey, strconv.Itoa(t.Attempt)).End('}')
 	start := len(t.Writer)

@@ -32,15 +32,18 @@ type Batch struct {
 	// Language of the template, like `de-AT`. It falls back to `de`, and that to the default.
 	Language string `json:"language"`
 	Category string `json:"category"` // The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag.
-	// Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what
-	// was left out.
+	// Words for statistics, also at the providers: one line of 1 to 255 bytes. A provider that takes fewer gets the first
+	// ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each log
+	// says what was left out.
 	Tags []string `json:"tags" max:"10" schema:"Tag" unique:"true"`
 	// Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the
 	// values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that
 	// a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`,
-	// `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
+	// `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. `References` is cut to the first and
+	// the newest ids that fit into a line. `Message-ID` is that of the mail at providers that keep it; at others it is
+	// added to `References`. Logs and updates show it as `rfc_message_id`.
 	Headers  []models.Header   `json:"headers" max:"100" whole:"NewHeaders"`
-	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
+	Metadata map[string]string `json:"metadata" max:"100" whole:"NewMetadata"`
 	// Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient
 	// sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none.
 	Together bool `json:"together"`

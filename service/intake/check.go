@@ -109,7 +109,7 @@ func (in *Intake) batch() models.Batch {
 	c.TrackOpens, c.TrackClicks = b.TrackOpens, b.TrackClicks
 	c.Attachments = in.described()
 	if batch.Category = b.Category; !ValidCategory(b.Category) {
-		m.Wrong("/category", "invalid_name", "%s", TagRule)
+		m.Wrong("/category", "invalid_name", "%s", CategoryRule)
 	}
 	if in.template != nil {
 		use := in.template.Use
@@ -214,8 +214,8 @@ func (b *Batch) tags(m *Mistakes) []string {
 		at := "/tags/" + strconv.Itoa(i)
 		switch {
 		case m.noted(at, tag):
-		case !validTag(tag):
-			m.Wrong(at, "invalid_name", "%s", TagRule)
+		case empty(tag), len(tag) > maxTag, HasControls(tag):
+			m.Wrong(at, "invalid_name", "A tag is one line of 1 to %d bytes.", maxTag)
 		case slices.Contains(b.Tags[:i], tag):
 			m.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(tag))
 		}

@@ -144,7 +144,7 @@ type Recipient struct {
 	// value. Lists and objects are for templates only.
 	Vars     map[string]string `json:"vars" max:"100" schema:"Variable"`
 	JSON     []string          // names of variables whose value is JSON that is not a string
-	Metadata map[string]string `json:"metadata" max:"50" whole:"NewMetadata"`
+	Metadata map[string]string `json:"metadata" max:"100" whole:"NewMetadata"`
 	// Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The
 	// placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the batch.
 	// Some kinds of provider carry them only if the mails of the batch have fields of the same names: see

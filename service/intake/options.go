@@ -16,11 +16,12 @@ const MaxHeaders, maxOwnHeaders = 100, 20
 
 // Limits of the options of a message, in bytes.
 const (
-	maxHeaderName    = 126
-	maxTag           = 64
-	maxMetadata      = 50
-	maxMetadataKey   = 40
-	maxMetadataValue = 500
+	maxHeaderName  = 126
+	maxCategory    = 64
+	maxTag         = 255
+	maxMetadata    = 16 << 10 // keys and values together
+	maxMetadataKey = 255
+	maxKeys        = 100 // of metadata
 )
 
 // meantProvider says which provider a name may have meant, or which there are.
@@ -32,11 +33,8 @@ func meantProvider(name string, known map[string]bool) string {
 	return " There are " + strings.Join(names, ", ") + "."
 }
 
-// TagRule says what a tag or a category must be.
-const TagRule = "A tag or category has 1 to 64 characters: letters a to z, digits, _, -, . or :."
-
-// validTag reports whether every provider takes a tag.
-func validTag(s string) bool { return s != "" && len(s) <= maxTag && wordOf(s, "_-.:") }
+// CategoryRule says what a category must be.
+const CategoryRule = "A category has 1 to 64 characters: letters a to z, digits, _, -, . or :."
 
 // wordOf reports whether a text has only letters a to z, digits, and some other characters.
 func wordOf(s, others string) bool {
@@ -51,16 +49,20 @@ func wordOf(s, others string) bool {
 }
 
 // ValidCategory reports whether a batch may have a category.
-func ValidCategory(category string) bool { return category == "" || validTag(category) }
+func ValidCategory(category string) bool {
+	return len(category) <= maxCategory && wordOf(category, "_-.:")
+}
 
 // checkHeaders reports the mistakes in header fields.
 func (m *Mistakes) checkHeaders(here string, headers []models.Header, most int) {
-	for i, h := range headers {
+	for i := range headers {
 		if i == most {
 			m.Wrong(here, "too_many", "There may be at most %d header fields here.", most)
 			return
 		}
+		h := &headers[i]
 		at, lower := here+problem.Pointer(h.Name), strings.ToLower(h.Name)
+		h.ShortenReferences()
 		switch {
 		case !headerName(h.Name):
 			m.Wrong(at, "invalid_name",
@@ -73,12 +75,28 @@ func (m *Mistakes) checkHeaders(here string, headers []models.Header, most int) 
 			m.Wrong(at, "too_long", "The value has more than %d bytes.", maxLine)
 		case HasControls(h.Value):
 			m.Wrong(at, "invalid_header", "The value must be one line without control characters.")
+		case lower == messageID && !setMessageID(h):
+			m.Wrong(at, "invalid_header", "A Message-ID is <name@domain>, without spaces (RFC 5322, 3.6.4).")
 		default:
 			if text := MalformedPlaceholder(h.Value); text != "" {
 				m.Wrong(at, "unknown_placeholder", "%s", text)
 			}
 		}
 	}
+}
+
+const messageID = "message-id"
+
+// setMessageID puts the value of Message-ID into angle brackets. It reports whether the value can be one, with any values
+// of its placeholders.
+func setMessageID(h *models.Header) bool {
+	id := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(h.Value), "<"), ">")
+	h.Value = "<" + id + ">"
+	plain, filled := models.Rewrite(id, func(string) string { return "x" }), strings.Contains(id, "{{")
+	name, domain, found := strings.Cut(plain, "@")
+	return (found && name != "" && domain != "" || filled) && !strings.ContainsFunc(plain, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || r == '<' || r == '>'
+	})
 }
 
 // headerName reports whether s is a field-name of RFC 5322, 3.6.8.
@@ -95,7 +113,7 @@ func headerName(s string) bool {
 // belongs to Safedelivr, the provider or the servers that carry the mail.
 var reserved = map[string]bool{
 	"from": true, "sender": true, "to": true, "cc": true, "bcc": true, "reply-to": true, "subject": true,
-	"date": true, "message-id": true, "mime-version": true, "return-path": true, "received": true,
+	"date": true, "mime-version": true, "return-path": true, "received": true,
 	"dkim-signature": true, "domainkey-signature": true, "authentication-results": true, "received-spf": true,
 	"errors-to": true, "bounces-to": true, "x-smtpapi": true,
 }
@@ -113,18 +131,19 @@ func reservedHeader(lower string) bool {
 
 // checkMetadata reports mistakes in metadata, in the order of the keys.
 func (m *Mistakes) checkMetadata(at string, values map[string]string) {
-	if len(values) > maxMetadata {
-		m.Wrong(at, "too_many", "Metadata has at most %d keys.", maxMetadata)
+	if len(values) > maxKeys {
+		m.Wrong(at, "too_many", "Metadata has at most %d keys.", maxKeys)
 		return
 	}
+	size := 0
 	for _, k := range slices.Sorted(maps.Keys(values)) {
-		here := at + problem.Pointer(k)
+		size += len(k) + len(values[k])
 		if k == "" || len(k) > maxMetadataKey || HasControls(k) {
-			m.Wrong(here, "invalid_name", "A key of metadata is one line of 1 to %d bytes.", maxMetadataKey)
+			m.Wrong(at+problem.Pointer(k), "invalid_name", "A key of metadata is one line of 1 to %d bytes.", maxMetadataKey)
 		}
-		if len(values[k]) > maxMetadataValue {
-			m.Wrong(here, "too_long", "The value has more than %d bytes.", maxMetadataValue)
-		}
+	}
+	if size > maxMetadata {
+		m.Wrong(at, "too_long", "The keys and values have %d bytes together; they may have %d.", size, maxMetadata)
 	}
 }
 

@@ -39,6 +39,8 @@ type LogView struct {
 
 	Metadata  map[string]string `json:"metadata,omitempty"`   // of the recipient
 	MessageID string            `json:"message_id,omitempty"` // the sender's own, if it gave one
+
+	RFCMessageID string `json:"rfc_message_id,omitempty"` // the Message-ID that the sender gave, if it did
 }
 
 // viewLog returns a log of a batch as pages show it, from the recipients of its chunk and the times of the chunk. wait
@@ -66,6 +68,8 @@ func viewLog(b *models.Batch, id models.ID, rs []models.Recipient, v *models.Vie
 		Waits:       wait,
 		Metadata:    r.Metadata,
 		MessageID:   r.ClientID,
+
+		RFCMessageID: b.Content.MessageID(b.Values(n, rs)),
 	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
@@ -433,6 +437,9 @@ func (c *Stories) mail(log models.ID, s *Reader) (Mail, error) {
 			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
 			Content:    &content,
 			Recipients: c.batch.CallRecipients(log.ChunkID(), who, c.recipients, together),
+		}
+		if !slices.ContainsFunc(s.Providers, func(p models.Provider) bool { return p.Name == name && p.Carries.MessageID }) {
+			call.MoveMessageIDs()
 		}
 		request, refused := composer.Compose(&call)
 		shown := MailRequest{Provider: name, Request: request}

@@ -86,7 +86,7 @@ func check(
 			"reason must be one of complaint, hard_bounce, manual, unsubscribe and soft_bounce.")
 	}
 	if !intake.ValidCategory(n.Category) {
-		f.Wrong("/category", "invalid_name", "%s", intake.TagRule)
+		f.Wrong("/category", "invalid_name", "%s", intake.CategoryRule)
 	}
 	if !n.Expires.IsZero() && !n.Expires.After(now) {
 		f.Wrong("/expires_at", "invalid_value", "expires_at must be in the future.")

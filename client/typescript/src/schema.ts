@@ -3027,6 +3027,8 @@ export interface components {
             };
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             message_id?: string;
+            /** @description The Message-ID of the mail, in angle brackets, if `headers` had one. */
+            rfc_message_id?: string;
             batch_id: components["schemas"]["BatchId"];
             /** @description ID of the user who sent it. Missing if that is you. */
             user?: string;
@@ -3312,6 +3314,8 @@ export interface components {
             };
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             message_id?: string;
+            /** @description The Message-ID of the mail, in angle brackets, if `headers` had one. */
+            rfc_message_id?: string;
             batch_id: components["schemas"]["BatchId"];
             /** @description ID of the user who sent it. Missing if that is you. */
             user?: string;
@@ -3373,6 +3377,8 @@ export interface components {
             };
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             message_id?: string;
+            /** @description The Message-ID of the mail, in angle brackets, if `headers` had one. */
+            rfc_message_id?: string;
         };
         LogPage: {
             logs: components["schemas"]["LogFields"][];
@@ -3427,9 +3433,9 @@ export interface components {
             language?: string | null;
             /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
             category?: string | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            /** @description Words for statistics, also at the providers: one line of 1 to 255 bytes. A provider that takes fewer gets the first ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each log says what was left out. */
             tags?: components["schemas"]["Tag"][] | null;
-            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. `References` is cut to the first and the newest ids that fit into a line. `Message-ID` is that of the mail at providers that keep it; at others it is added to `References`. Logs and updates show it as `rfc_message_id`. */
             headers?: components["schemas"]["NewHeaders"];
             metadata?: components["schemas"]["NewMetadata"];
             /** @description Providers that the batch may use, tried in this order. Default: all providers, by weight. */
@@ -3533,9 +3539,9 @@ export interface components {
             language?: string | null;
             /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
             category?: string | null;
-            /** @description Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            /** @description Words for statistics, also at the providers: one line of 1 to 255 bytes. A provider that takes fewer gets the first ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each log says what was left out. */
             tags?: components["schemas"]["Tag"][] | null;
-            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            /** @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. `References` is cut to the first and the newest ids that fit into a line. `Message-ID` is that of the mail at providers that keep it; at others it is added to `References`. Logs and updates show it as `rfc_message_id`. */
             headers?: components["schemas"]["NewHeaders"];
             metadata?: components["schemas"]["NewMetadata"];
             /** @description Send one mail to all addresses in `to`, `cc` and `bcc`, at most 50, instead of one to each in `to`. Each recipient sees those in `to` and `cc`. The placeholders have the values of the first in `to`, and the others have none. */
@@ -3589,9 +3595,9 @@ export interface components {
             language?: string;
             /** @description The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag. */
             category?: string;
-            /** @description Values, separated by commas. Words for statistics, also at the providers. A provider that takes fewer gets the first ones, and each log says what was left out. */
+            /** @description Values, separated by commas. Words for statistics, also at the providers: one line of 1 to 255 bytes. A provider that takes fewer gets the first ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each log says what was left out. */
             tags?: string;
-            /** @description As JSON. Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. */
+            /** @description As JSON. Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail servers (`Date`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`. `References` is cut to the first and the newest ids that fit into a line. `Message-ID` is that of the mail at providers that keep it; at others it is added to `References`. Logs and updates show it as `rfc_message_id`. */
             headers?: string;
             /** @description As JSON. */
             metadata?: string;
@@ -4483,6 +4489,8 @@ export interface components {
                 [key: string]: string;
             };
             tags?: string[];
+            /** @description The Message-ID of the mail, in angle brackets, if `headers` had one. */
+            rfc_message_id?: string;
             suppression?: components["schemas"]["AddedSuppression"];
             endpoint?: components["schemas"]["DisabledEndpoint"];
         };
@@ -4684,7 +4692,7 @@ export interface components {
          */
         Recipient: components["schemas"]["Mailbox"] | components["schemas"]["RecipientFields"];
         Tag: string;
-        /** @description Values of your own, which come back with the batch or the log. No recipient and no provider sees them. Keys have 1 to 40 bytes, values at most 500. */
+        /** @description Values of your own, which come back with the batch or the log. No recipient and no provider sees them. Keys have 1 to 255 bytes, and keys and values at most 16,384 together. */
         NewMetadata: {
             [key: string]: string | number | boolean;
         } | null;

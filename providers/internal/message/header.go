@@ -29,6 +29,3 @@ func Personal(c *models.Call) bool {
 	}
 	return slices.ContainsFunc(c.Recipients, func(r models.CallRecipient) bool { return len(r.Headers) > 0 })
 }
-
-// Tags returns the tags of a content that a provider takes, which has a limit.
-func Tags(c *models.Content, limit int) []string { return c.Tags[:min(len(c.Tags), limit)] }

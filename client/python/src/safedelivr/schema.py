@@ -1335,6 +1335,7 @@ class FoundLog(TypedDict, closed=True):
     waits: NotRequired[Wait]
     metadata: NotRequired[dict[str, str]]
     message_id: NotRequired[str]
+    rfc_message_id: NotRequired[str]
     batch_id: BatchId
     user: NotRequired[str]
     created_at: str
@@ -1371,6 +1372,7 @@ class Log(TypedDict, closed=True):
     waits: NotRequired[Wait]
     metadata: NotRequired[dict[str, str]]
     message_id: NotRequired[str]
+    rfc_message_id: NotRequired[str]
     batch_id: BatchId
     user: NotRequired[str]
     created_at: str
@@ -1401,6 +1403,7 @@ class LogFields(TypedDict, closed=True):
     waits: NotRequired[Wait]
     metadata: NotRequired[dict[str, str]]
     message_id: NotRequired[str]
+    rfc_message_id: NotRequired[str]
 
 
 class LogPage(TypedDict, closed=True):
@@ -1516,6 +1519,7 @@ class Update(TypedDict, closed=True):
     at: str
     metadata: NotRequired[dict[str, str]]
     tags: NotRequired[list[str]]
+    rfc_message_id: NotRequired[str]
     suppression: NotRequired[AddedSuppression]
     endpoint: NotRequired[DisabledEndpoint]
 

@@ -22,8 +22,9 @@ import (
 
 // Header fields of the requests that represent transactions.
 const (
-	From = "Mail-From"
-	To   = "Rcpt-To"
+	From     = "Mail-From"
+	To       = "Rcpt-To"
+	Envelope = "Envelope-Id" // of RFC 3461, 4.4
 )
 
 // MaxMail is the size of the largest mail, in bytes.
@@ -90,9 +91,9 @@ func New(a *provider.Account) (*provider.Provider, error) {
 	return p, nil
 }
 
-// Metadata returns the metadata of a mail: the local part of its Message-ID.
-func Metadata(messageID, key string) []message.Pair {
-	id, _, _ := strings.Cut(strings.Trim(messageID, "<>"), "@")
+// Metadata returns the metadata of a mail: the local part of the id of its envelope (RFC 3461, 4.4).
+func Metadata(envelope, key string) []message.Pair {
+	id, _, _ := strings.Cut(envelope, "@")
 	return []message.Pair{{Key: key, Value: id}}
 }
 
@@ -120,13 +121,13 @@ func parse(r *http.Request, body, key string) (*provider.Call, *provider.Answer)
 		}
 		m.To = append(m.To, provider.Recipient{Address: address, Name: names[address], Flags: flags})
 	}
-	m.Metadata = Metadata(in.Header.Get("Message-Id"), key)
+	m.Metadata = Metadata(r.Header.Get(Envelope), key)
 	content := message.Content{Headers: map[string]string{}}
 	words := mime.WordDecoder{}
 	content.Subject, _ = words.DecodeHeader(in.Header.Get("Subject"))
 	head.Subject = content.Subject
 	for name, values := range in.Header {
-		if !slices.Contains(own, name) {
+		if !slices.Contains(own, name) || name == "Message-Id" && values[0] != "<"+r.Header.Get(Envelope)+">" {
 			content.Headers[name] = values[0]
 		}
 	}
@@ -148,7 +149,7 @@ func parse(r *http.Request, body, key string) (*provider.Call, *provider.Answer)
 	return c, nil
 }
 
-// own are the header fields that every mail has.
+// own are the header fields that every mail has. A Message-ID that is the id of the envelope is none of the sender's.
 var own = []string{"From", "To", "Cc", "Subject", "Date", "Message-Id", "Mime-Version", "Content-Type",
 	"Content-Transfer-Encoding", "User-Agent", "X-Mailer"}
 
