@@ -28,6 +28,11 @@ func (s *Server) authenticate(c *gin.Context) {
 			"Send the API key as Authorization: Bearer <key>. Basic and X-API-Key are not read."))
 		return
 	}
+	s.identifyBy(c, secret)
+}
+
+// identifyBy sets the caller from an API key.
+func (s *Server) identifyBy(c *gin.Context, secret string) {
 	var from netip.Addr
 	if peer, err := netip.ParseAddrPort(c.Request.RemoteAddr); err == nil {
 		from = peer.Addr()

@@ -399,16 +399,15 @@ func (d *decoder) formFlag(name, value string) bool {
 
 // splitList returns the first elements of a list, which are separated by commas.
 func splitList(value string, mailboxes bool, most int) []string {
+	if mailboxes {
+		list := intake.SplitAddresses(value)
+		return list[:min(len(list), most)]
+	}
 	list := []string{}
-	var l listSplitter
-	for from, i := 0, 0; i <= len(value) && len(list) < most; i++ {
-		if i < len(value) && (mailboxes && !l.separates(value[i]) || !mailboxes && value[i] != ',') {
-			continue
-		}
-		if element := strings.TrimSpace(value[from:i]); element != "" {
+	for element := range strings.SplitSeq(value, ",") {
+		if element = strings.TrimSpace(element); element != "" && len(list) < most {
 			list = append(list, element)
 		}
-		from = i + 1
 	}
 	return list
 }
@@ -421,14 +420,14 @@ const maxFormRecipient = 4096
 func (d *decoder) formRecipients(value io.Reader) error {
 	r := bufio.NewReaderSize(value, 4<<10)
 	var b strings.Builder
-	var l listSplitter
+	var l intake.Separator
 	for {
 		c, err := r.ReadByte()
 		end := errors.Is(err, io.EOF)
 		if err != nil && !end {
 			return badForm(err)
 		}
-		if end || l.separates(c) {
+		if end || l.Separates(c) {
 			if s := strings.TrimSpace(b.String()); s != "" {
 				if err := d.addText(s); err != nil {
 					return err
@@ -452,36 +451,4 @@ func (d *decoder) formRecipients(value io.Reader) error {
 func (d *decoder) addText(email string) error {
 	d.recipient = intake.Recipient{Email: email}
 	return d.add(&d.recipient)
-}
-
-// listSplitter reports which commas separate mailboxes (RFC 5322, 3.4).
-type listSplitter struct {
-	escaped, quote, angle bool
-	comment               int // depth
-}
-
-// separates takes the next byte and reports whether it separates two mailboxes.
-func (l *listSplitter) separates(c byte) bool {
-	switch {
-	case l.escaped:
-		l.escaped = false
-	case c == '\\':
-		l.escaped = l.quote || l.comment > 0
-	case l.quote:
-		l.quote = c != '"'
-	case c == '(':
-		l.comment++
-	case c == ')' && l.comment > 0:
-		l.comment--
-	case l.comment > 0:
-	case c == '"':
-		l.quote = true
-	case c == '<':
-		l.angle = true
-	case c == '>':
-		l.angle = false
-	case c == ',':
-		return !l.angle
-	}
-	return false
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -40,7 +41,11 @@ func (s *Server) fail(c *gin.Context, err error) {
 		s.log.Error("request failed", "code", e.Code, "err", cause, "request_id", requestID(c), "path", c.FullPath())
 	}
 	c.Set(codeKey, e.Code)
-	writeProblem(c.Writer, e, requestID(c))
+	if v, ok := c.Get(dialectKey); ok {
+		failIn(c, v.(*dialect.Dialect), e) //nolint:forcetypeassert // as it was set
+	} else {
+		writeProblem(c.Writer, e, requestID(c))
+	}
 	c.Abort()
 }
 

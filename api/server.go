@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/nearest"
@@ -22,6 +23,8 @@ import (
 type Config struct {
 	MaxBody int64        // size in bytes of the largest request; default: that of settings.Limits
 	Logger  *slog.Logger // nil: logs are discarded
+	// Dialects are the APIs of other services that are answered, too.
+	Dialects []*dialect.Dialect
 	// Work is what a process with the role worker does; its functions are nil in others.
 	Work struct {
 		Check  Work[client.NewCheck, client.Check]
@@ -51,6 +54,7 @@ type Server struct {
 
 	parameters map[string][]string // of queries, by route
 	flags      map[string]bool     // parameters that are true or false
+	replays    dialect.Replays
 }
 
 // New returns the handler of the API over svc.
@@ -59,6 +63,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	s := &Server{cfg: cfg, log: cfg.Logger, svc: svc, parameters: maps.Clone(parameters), flags: maps.Clone(flags)}
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
+	s.engine = g
 	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false
 	g.UseRawPath = true // ids of messages may have slashes, which are escaped
@@ -70,15 +75,20 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/v1/openapi.yaml", s.openapi)
 	v1 := g.Group("/v1", s.logged, s.authenticate, s.limit, s.checkQuery)
 	s.routes(v1)
+	for _, d := range cfg.Dialects {
+		s.speak(d)
+	}
 	for _, o := range service.Operations(svc) {
 		s.register(v1, &o)
 	}
-	s.engine = g
 	return s
 }
 
 // noRoute answers a request for a path, or for a method of a path, that does not exist.
 func (s *Server) noRoute(c *gin.Context) {
+	if d := s.dialectOf(c.Request.URL.Path); d != nil {
+		c.Set(dialectKey, d)
+	}
 	methods := s.methods(c.Request.URL.EscapedPath())
 	if len(methods) == 0 {
 		c.Writer.Header().Del("Allow")
@@ -134,7 +144,13 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.dialectOf(r.URL.Path) != nil {
+		r = r.Clone(r.Context())
+		r.URL.Path, r.URL.RawPath = dialect.Clean(r.URL.Path), dialect.Clean(r.URL.RawPath)
+	}
+	s.engine.ServeHTTP(w, r)
+}
 
 const requestIDKey = "request_id"
 

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/api/mailgun"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -258,11 +260,32 @@ func (a *App) listen(ctx context.Context) error {
 	return nil
 }
 
+// dialects are the APIs of other services, by the names that operators give them.
+var dialects = map[string]func() *dialect.Dialect{mailgun.Name: mailgun.New}
+
 func (a *App) buildAPI(context.Context) error {
 	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log}
+	for _, name := range a.cfg.Dialects {
+		c.Dialects = append(c.Dialects, dialects[name]())
+	}
 	a.addWork(&c)
 	a.api = api.New(a.service, c)
 	return nil
+}
+
+// speaking answers the paths of dialects by the API, and all others by next. A mux would redirect paths with two slashes.
+func (a *App) speaking(next http.Handler) http.Handler {
+	if a.dashboard == nil || len(a.cfg.Dialects) == 0 {
+		return next
+	}
+	limited := limitBodies(a.api)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.api.Speaks(r.URL.Path) {
+			limited.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // route gives every path the part that answers it. Every role serves its health.
@@ -284,7 +307,7 @@ func (a *App) route(context.Context) error {
 	stopped := make(chan struct{})
 	a.http = &http.Server{
 		Handler: limitAnswers(trustProxies(a.cfg.ProxyNetworks(),
-			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), slowStrangers(all, stopped))),
+			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), slowStrangers(a.speaking(all), stopped))),
 		HTTP2:             http2(),
 		ConnContext:       placed,
 		ReadHeaderTimeout: 10 * time.Second,

@@ -39,6 +39,33 @@ type Described struct {
 
 	// Suppression is the addition to the list of the event models.AddressSuppressed, which is of no log.
 	Suppression *Suppression `json:"suppression,omitempty"`
+
+	batch      *Batch
+	to, values *models.Recipient // nil: they are not known
+}
+
+// From returns the sender of the mail. It is empty if the content was removed.
+func (d *Described) From() models.Address {
+	if d.batch == nil {
+		return models.Address{}
+	}
+	return d.batch.from
+}
+
+// To returns the recipient of the mail. It is empty if it was removed.
+func (d *Described) To() models.Address {
+	if d.to == nil {
+		return models.Address{}
+	}
+	return models.Address{Email: d.to.Email, Name: d.to.Name}
+}
+
+// Subject returns the subject of the mail to the recipient.
+func (d *Described) Subject() string {
+	if d.values == nil {
+		return ""
+	}
+	return d.values.Fill(d.batch.subject, nil)
 }
 
 // Type returns the type of the update.
@@ -55,6 +82,8 @@ type Batch struct {
 	Category string
 	Metadata map[string]string
 
+	from      models.Address
+	subject   string
 	messageID models.Content // the header field of the Message-ID
 	shared    bool           // all recipients have one mail
 	removed   bool           // its content was removed
@@ -157,6 +186,7 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 			At:       u.At,
 			Metadata: b.Metadata,
 			Tags:     b.Tags,
+			batch:    &b,
 		}
 		n := u.Log.Recipient()
 		if n == 0 {
@@ -169,10 +199,11 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 		if out[i].ID = r.ClientID; len(r.Metadata) > 0 {
 			out[i].Metadata = merged(b.Metadata, r.Metadata)
 		}
+		out[i].to, out[i].values = r, r
 		if b.shared {
-			r = &recipients[0]
+			out[i].values = &recipients[0]
 		}
-		out[i].RFCMessageID = b.messageID.MessageID(r)
+		out[i].RFCMessageID = b.messageID.MessageID(out[i].values)
 	}
 	return nil
 }
@@ -197,6 +228,7 @@ func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 	}
 	out := Batch{
 		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, shared: b.Envelope != nil,
+		from: b.Content.From, subject: b.Content.Subject,
 		removed: gone || b.Redacted, read: time.Now(),
 	}
 	if at := models.FindHeader(b.Content.Headers, models.MessageIDField); at >= 0 {

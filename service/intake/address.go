@@ -221,3 +221,50 @@ func HasControls(s string) bool {
 		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
 	})
 }
+
+// SplitAddresses returns the mailboxes of a list, which are separated by commas.
+func SplitAddresses(list string) (out []string) {
+	var l Separator
+	for from, i := 0, 0; i <= len(list); i++ {
+		if i < len(list) && !l.Separates(list[i]) {
+			continue
+		}
+		if address := strings.TrimSpace(list[from:i]); address != "" {
+			out = append(out, address)
+		}
+		from = i + 1
+	}
+	return out
+}
+
+// Separator finds the commas that separate mailboxes (RFC 5322, 3.4).
+type Separator struct {
+	escaped, quote, angle bool
+	comment               int // depth
+}
+
+// Separates takes the next byte and reports whether it separates two mailboxes.
+func (l *Separator) Separates(c byte) bool {
+	switch {
+	case l.escaped:
+		l.escaped = false
+	case c == '\\':
+		l.escaped = l.quote || l.comment > 0
+	case l.quote:
+		l.quote = c != '"'
+	case c == '(':
+		l.comment++
+	case c == ')' && l.comment > 0:
+		l.comment--
+	case l.comment > 0:
+	case c == '"':
+		l.quote = true
+	case c == '<':
+		l.angle = true
+	case c == '>':
+		l.angle = false
+	case c == ',':
+		return !l.angle
+	}
+	return false
+}

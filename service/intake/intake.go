@@ -151,10 +151,17 @@ type Recipient struct {
 	// docs/capabilities.md.
 	Headers  []models.Header `json:"headers" max:"20" whole:"OwnHeaders"`
 	Times                    // in place of those of the batch
+	Raw      []string        // values of the placeholders Raw(0), Raw(1), …: they stand as they are, also in HTML
 	ClientID string          // of the message
 	Pointer  string          // JSON pointer of the address, relative to the recipient
 	Flawed   bool            // the caller has reported mistakes in it
 }
+
+// Raw returns placeholder i whose values stand as they are.
+func Raw(i int) string { return "{{" + models.SlotName('h', i) + "}}" }
+
+// Literal returns a text as it is written where placeholders are possible.
+func Literal(text string) string { return strings.ReplaceAll(text, "{{", "{{{{") }
 
 // Of returns recipients that are in memory as those of a request.
 func Of(recipients ...Recipient) iter.Seq2[*Recipient, error] {
@@ -235,6 +242,15 @@ func (in *Intake) check(index int, r *Recipient) (to models.Recipient, times int
 		wrong("/name", "too_long", "The name is longer than %d bytes.", maxNameLen)
 	}
 	in.checkVars(index, r.Vars)
+	for i, value := range r.Raw {
+		if to.Vars == nil {
+			to.Vars = make(map[string]string, len(r.Raw))
+		}
+		to.Vars[models.SlotName('h', i)] = value
+		if len(value) > maxVarValue {
+			wrong("/vars", "too_long", "The value of a variable has more than %d bytes.", maxVarValue)
+		}
+	}
 	in.structured.note(index, r)
 	if len(r.Metadata)+len(r.Headers) > 0 {
 		in.checkMetadata(pointerTo(index)+"/metadata", r.Metadata)

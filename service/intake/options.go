@@ -118,6 +118,9 @@ var reserved = map[string]bool{
 	"errors-to": true, "bounces-to": true, "x-smtpapi": true,
 }
 
+// IsReserved reports whether a request may not set a header field.
+func IsReserved(name string) bool { return reservedHeader(strings.ToLower(name)) }
+
 // reservedHeader reports whether a request may not set a header field. The name is in lower
 // case.
 func reservedHeader(lower string) bool {

@@ -1,0 +1,51 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"io"
+	"strconv"
+
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// Files takes the files of a message. It gives them names, types and content IDs that every provider takes.
+type Files struct {
+	names Names
+	hash  hash.Hash
+	n     int
+}
+
+// Attach reads a file and adds it to a request. An empty content ID means that it is not inline.
+func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content io.Reader) error {
+	a := f.names.Attachment(name, kind, contentID)
+	if f.hash == nil {
+		f.hash = sha256.New()
+	}
+	file := in.NewFile()
+	_, _ = io.WriteString(f.hash, a.Filename+"\n"+a.Type+"\n"+a.ContentID+"\n") // a hash never fails
+	n, err := io.Copy(io.MultiWriter(file, f.hash), content)
+	if err != nil || n == 0 { // no provider takes an empty file
+		return err
+	}
+	in.Attach("/attachments/"+strconv.Itoa(f.n), &intake.Attachment{
+		Filename: a.Filename, Type: a.Type, ContentID: a.ContentID, File: file,
+	})
+	f.n++
+	return nil
+}
+
+// Any reports whether there is a file.
+func (f *Files) Any() bool { return f.n > 0 }
+
+// Rewrite returns HTML with the new content IDs in place of the ones that were changed.
+func (f *Files) Rewrite(html string) string { return f.names.Rewrite(html) }
+
+// Sum returns a hash of all files.
+func (f *Files) Sum() string {
+	if f.hash == nil {
+		return ""
+	}
+	return hex.EncodeToString(f.hash.Sum(nil))
+}

@@ -1,0 +1,384 @@
+package mailgun
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/mail"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+const (
+	maxRecipients = 1000 // of a request
+	maxTags       = 10
+	maxTag        = 255
+)
+
+// address is a recipient as it was posted.
+type address struct {
+	posted, email, name string
+	vars                map[string]string
+}
+
+// message is a request for a message while it is read.
+type message struct {
+	*form
+	*dialect.Request
+	in     *intake.Intake
+	files  dialect.Files
+	filler filler
+	to     []address
+	each   bool // each recipient has a mail of its own
+	id     string
+	hash   string
+	own    map[string]string // metadata of recipients: names of variables by key
+}
+
+// send is POST /v3/{domain}/messages.
+func send(r *dialect.Request) (dialect.Answer, error) {
+	m := &message{Request: r, in: r.Service.NewIntake(r.Context(), r.Who)}
+	defer m.in.Close()
+	r.Body = io.NopCloser(m.in.Body(r.Body))
+	var err error
+	m.form, err = readForm(r, m.file)
+	m.in.Pause()
+	if err == nil {
+		err = m.read()
+	}
+	if err != nil {
+		return dialect.Answer{}, err
+	}
+	return m.accept()
+}
+
+// file takes an attachment.
+func (m *message) file(field, name, kind string, content io.Reader) error {
+	id := ""
+	if field == "inline" {
+		id = name
+	}
+	return m.files.Attach(m.in, name, kind, id, content)
+}
+
+// read turns the form into a batch.
+func (m *message) read() error {
+	if err := m.readRecipients(); err != nil {
+		return err
+	}
+	b := &m.in.Batch
+	if from := intake.SplitAddresses(m.get("from")); len(from) != 1 {
+		return wrong("from", "It must be one address.")
+	}
+	b.From = m.get("from")
+	b.AllowDuplicates, b.Together = m.each, !m.each && len(m.to) > 1
+	if !m.each {
+		for name, into := range map[string]*[]string{"cc": &b.CC, "bcc": &b.BCC} {
+			for _, list := range m.form.values[name] {
+				*into = append(*into, intake.SplitAddresses(list)...)
+			}
+		}
+	} else if m.get("cc")+m.get("bcc") != "" && len(m.to) > 1 {
+		return wrong("cc", "With recipient-variables each recipient has a mail of its own, without cc and bcc.")
+	}
+	b.Subject, b.Text, b.HTML = m.filler.text(m.get("subject")), m.filler.text(m.get("text")), m.filler.text(m.get("html"))
+	b.HTML = m.files.Rewrite(b.HTML)
+	for _, read := range []func(*intake.Batch) error{m.readTemplate, m.readHeaders, m.readOptions, m.readMetadata} {
+		if err := read(b); err != nil {
+			return err
+		}
+	}
+	if m.filler.unsubscribe {
+		b.Unsubscribe = &m.filler.unsubscribe
+	}
+	if b.Text == "" && b.HTML == "" && b.Template == "" {
+		if !m.files.Any() {
+			return malformed("Need at least one of 'text' or 'html' parameters specified")
+		}
+		b.Text = " "
+	}
+	if len(m.filler.names) > intake.MaxVars {
+		return wrong("recipient-variables", "A message may have %d different variables.", intake.MaxVars)
+	}
+	m.hash = m.sum()
+	return nil
+}
+
+// readRecipients reads the addresses in to, and their variables.
+func (m *message) readRecipients() error {
+	vars, err := m.variables()
+	if err != nil {
+		return err
+	}
+	m.each = len(vars) > 0
+	folded := make(map[string]map[string]string, len(vars))
+	for email, values := range vars {
+		folded[strings.ToLower(email)] = values
+	}
+	for _, list := range m.form.values["to"] {
+		for _, posted := range intake.SplitAddresses(list) {
+			a, err := intake.ParseAddress(posted)
+			if err != nil {
+				return malformed("to parameter is not a valid address. %s %s.", problem.Quote(posted), err)
+			}
+			one := address{posted: posted, email: posted, name: a.Name}
+			if at := strings.LastIndexByte(posted, '<'); at >= 0 {
+				one.email = strings.TrimSuffix(strings.TrimSpace(posted[at+1:]), ">")
+			}
+			if one.vars = vars[one.email]; one.vars == nil {
+				one.vars = folded[strings.ToLower(one.email)]
+			}
+			m.to = append(m.to, one)
+		}
+	}
+	switch {
+	case len(m.to) == 0:
+		return malformed("to parameter is missing")
+	case len(m.to) > maxRecipients:
+		return malformed("Too many recipients, max is %d", maxRecipients)
+	case m.each && len(m.to) == 1 && m.get("cc")+m.get("bcc") != "":
+		m.each = false
+	}
+	return nil
+}
+
+// readTemplate takes the name of a template. Its values are variables of all recipients.
+func (m *message) readTemplate(b *intake.Batch) error {
+	if b.Template = m.get("template"); b.Template == "" {
+		return nil
+	}
+	if version := m.get("t:version"); version != "" {
+		b.Template += "@" + version
+	}
+	b.Subject, b.Text, b.HTML = "", "", "" // those of the template count
+	for _, name := range []string{"h:X-Mailgun-Variables", "t:variables"} {
+		if text := m.get(name); text != "" && json.Unmarshal([]byte(text), &map[string]json.RawMessage{}) != nil {
+			return wrong(name, "It must be a JSON object.")
+		}
+	}
+	return nil
+}
+
+// noAddress are macros of Mailgun for addresses that unsubscribe by mail, of which there are none here.
+var noAddress = regexp.MustCompile(`<%(?:tag_|mailing_list_)?unsubscribe_email%>`)
+
+// readHeaders takes the header fields. Those that belong to the gateway are left out.
+func (m *message) readHeaders(b *intake.Batch) error {
+	for _, field := range m.names {
+		name, ok := strings.CutPrefix(field, "h:")
+		if !ok {
+			continue
+		}
+		value := strings.TrimSpace(models.OneLine(m.get(field)))
+		switch lower := strings.ToLower(name); {
+		case lower == "message-id":
+			value = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(value, "Message-ID:"), "Message-Id:"))
+			m.id = strings.Trim(value, "<>")
+		case lower == "reply-to":
+			if value != "" && value != "undefined" {
+				b.ReplyTo = intake.SplitAddresses(value)
+			}
+		case intake.IsReserved(lower) || value == "" || models.FindHeader(b.Headers, name) >= 0:
+		case lower == "list-unsubscribe":
+			var urls []string
+			for _, url := range strings.Split(noAddress.ReplaceAllString(value, ""), ",") {
+				if url = strings.TrimSpace(url); url != "" {
+					urls = append(urls, url)
+				}
+			}
+			if len(urls) > 0 {
+				b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(strings.Join(urls, ", "))})
+			}
+		default:
+			b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(value)})
+		}
+	}
+	if models.FindHeader(b.Headers, "List-Unsubscribe") < 0 {
+		b.Headers = slices.DeleteFunc(b.Headers, func(h models.Header) bool {
+			return strings.EqualFold(h.Name, "List-Unsubscribe-Post")
+		})
+	}
+	return nil
+}
+
+// readOptions takes the tags, the time and the tracking.
+func (m *message) readOptions(b *intake.Batch) error {
+	for _, tag := range m.form.values["o:tag"] {
+		tag = strings.TrimSpace(models.OneLine(tag))
+		tag = strings.ToValidUTF8(tag[:min(len(tag), maxTag)], "")
+		if tag != "" && !slices.Contains(b.Tags, tag) && len(b.Tags) < maxTags {
+			b.Tags = append(b.Tags, tag)
+		}
+	}
+	for _, name := range []string{"o:deliverytime-optimize-period", "o:time-zone-localize"} {
+		if m.get(name) != "" {
+			return wrong(name, "Safedelivr does not choose times of delivery.")
+		}
+	}
+	if m.yes("o:require-tls", false) {
+		return wrong("o:require-tls", "Safedelivr cannot promise that all servers on the way use TLS.")
+	}
+	if text := m.get("o:deliverytime"); text != "" {
+		at, err := parseTime(text)
+		if err != nil {
+			return wrong("o:deliverytime", "It must be a date like Fri, 25 Dec 2026 18:00:00 +0100.")
+		}
+		if at.After(time.Now()) {
+			b.DeliverAt = at.UTC().Format(time.RFC3339)
+		}
+	}
+	all := m.yes("o:tracking", false)
+	b.TrackOpens, b.TrackClicks = m.yes("o:tracking-opens", all), m.yes("o:tracking-clicks", all)
+	return nil
+}
+
+// parseTime parses a date of RFC 2822, or seconds. Names of zones say nothing, but for those of UTC.
+func parseTime(text string) (time.Time, error) {
+	at, err := mail.ParseDate(text)
+	if name, offset := at.Zone(); err == nil && offset == 0 && !slices.Contains([]string{"", "UTC", "GMT", "UT", "Z"}, name) {
+		return at, fmt.Errorf("unknown time zone %q", name)
+	}
+	return at, err
+}
+
+// whole matches metadata that is a variable of the recipient.
+var whole = regexp.MustCompile(`^%recipient\.([^%\s]{1,128})%$`)
+
+// readMetadata takes the user variables.
+func (m *message) readMetadata(b *intake.Batch) error {
+	b.Metadata, m.own = map[string]string{}, map[string]string{}
+	for _, field := range m.names {
+		key, ok := strings.CutPrefix(field, "v:")
+		if !ok || key == "" {
+			continue
+		}
+		if of := whole.FindStringSubmatch(m.get(field)); of != nil && m.each {
+			m.own[key] = of[1]
+		} else {
+			b.Metadata[key] = m.get(field)
+		}
+	}
+	return nil
+}
+
+// recipient returns the recipient with an index.
+func (m *message) recipient(i int) *intake.Recipient {
+	to := &m.to[i]
+	r := &intake.Recipient{Email: to.posted}
+	if i > 0 && !m.each {
+		return r // the mail has the values of the first
+	}
+	if r.Raw = m.filler.values(to); m.in.Batch.Template != "" {
+		r.Vars = map[string]string{}
+		for _, name := range []string{"h:X-Mailgun-Variables", "t:variables"} {
+			m.templateVars(r, []byte(cmp.Or(m.get(name), "{}")))
+		}
+		for key, value := range to.vars {
+			r.Vars[key] = value
+		}
+	}
+	for key, name := range m.own {
+		if value, ok := to.vars[name]; ok {
+			if r.Metadata == nil {
+				r.Metadata = map[string]string{}
+			}
+			r.Metadata[key] = value
+		}
+	}
+	return r
+}
+
+// templateVars adds the values of a JSON object to the variables of a recipient.
+func (m *message) templateVars(r *intake.Recipient, object []byte) {
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal(object, &values) // readTemplate has checked it
+	for key, value := range values {
+		if r.Vars[key] = textOf(value); value[0] != '"' {
+			r.JSON = append(r.JSON, key)
+		}
+	}
+}
+
+// sum returns a hash of the request. The time is no part of it, because clients that repeat a request write it anew.
+func (m *message) sum() string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(m.form.values)) {
+		if name != "o:deliverytime" {
+			fmt.Fprintf(h, "%q %q\n", name, m.form.values[name])
+		}
+	}
+	fmt.Fprintf(h, "%q %s", m.Param("domain"), m.files.Sum())
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// accept stores the message.
+func (m *message) accept() (dialect.Answer, error) {
+	if email := m.newsletter(); email != "" {
+		return m.acceptNewsletter(email)
+	}
+	repeat := m.Repeat
+	repeat.Hash = m.hash
+	replay := (*dialect.Replay)(nil)
+	if repeat.Key == "" {
+		replay = m.Replays.Begin(m.Context(), m.Who.User, repeat.Route+" "+m.hash)
+		repeat.Key = replay.Key
+	}
+	m.setID(repeat.Key)
+	batch, err := m.store(repeat)
+	if replay != nil {
+		replay.End(err != nil && !refused(err))
+	}
+	return m.answer(batch), err
+}
+
+// refused reports whether an error says that the same request is refused again, so that no client repeats it.
+func refused(err error) bool {
+	e, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
+	return ok && e.Kind.Status() < 500
+}
+
+func (m *message) store(repeat service.Repeat) (models.ID, error) {
+	err := m.in.Read(func(yield func(*intake.Recipient, error) bool) {
+		for i := range m.to {
+			if !yield(m.recipient(i), nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return models.ID{}, err
+	}
+	if m.yes("o:testmode", false) {
+		_, err := m.Service.DryRunAccept(m.Context(), m.Who, m.in)
+		return models.ID{}, err
+	}
+	a, _, err := m.Service.Accept(m.Context(), m.Who, m.in, repeat)
+	return a.ID, err
+}
+
+// setID sets the Message-ID of the mail: that of the request, or one made from a key, so that a repeat has the same.
+func (m *message) setID(key string) {
+	if m.id == "" {
+		m.id = uuid.NewSHA1(uuid.Nil, []byte(m.Who.User+" "+key)).String() + "@" + strings.ToLower(m.Param("domain"))
+	}
+	m.in.Batch.Headers = append(m.in.Batch.Headers,
+		models.Header{Name: models.MessageIDField, Value: "<" + m.filler.text(m.id) + ">"})
+}
+
+func (m *message) answer(batch models.ID) dialect.Answer {
+	return dialect.Answer{Body: reply{ID: "<" + m.id + ">", Message: "Queued. Thank you."}, Batch: batch}
+}
