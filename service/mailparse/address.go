@@ -1,6 +1,7 @@
 package mailparse
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,30 +18,32 @@ var escape = regexp.MustCompile(`\\(.)`)
 // addresses returns the addresses in a list. Semicolons separate them, too, and members of groups count. It leaves out
 // what is no address.
 func (p *reader) addresses(list string) (found []models.Address) {
-	var text, comment, email string // email: in < and >
+	var text []byte
+	var comment, email string // email: in < and >
 	for _, t := range append(token.FindAllString(clean(list), -1), ",") {
 		inner := escape.ReplaceAllString(strings.TrimSuffix(t[1:], map[byte]string{'"': `"`, '(': ")", '<': ">"}[t[0]]), "$1")
 		switch {
 		case t[0] == '"':
-			text += inner
+			text = append(text, inner...)
 		case t[0] == '(':
 			comment = inner
 		case t[0] == '<':
 			email = inner
-		case t == ":" && !strings.Contains(text, "@"):
-			text = "" // the name of a group
+		case t == ":" && !bytes.Contains(text, []byte("@")):
+			text = text[:0] // the name of a group
 		case t != "," && t != ";":
-			text += t
+			text = append(text, t...)
 		default:
+			name := string(text)
 			if email == "" {
-				email, text = text, comment
+				email, name = name, comment
 			}
 			if email = strings.TrimSpace(email); isAddress(email) {
-				found = append(found, models.Address{Email: email, Name: words(text)})
+				found = append(found, models.Address{Email: email, Name: words(name)})
 			} else if email != "" {
 				p.flaw(BadAddress)
 			}
-			text, comment, email = "", "", ""
+			text, comment, email = text[:0], "", ""
 		}
 	}
 	return found

@@ -14,15 +14,15 @@ import (
 
 const maxLine = 998 // bytes of a line (RFC 5322, 2.1.1)
 
-// dropped are fields that belong to one transport of a message, or are set anew. A name that ends in - is the begin of
-// names.
+// dropped are fields that belong to one transport of a message, or are set anew. All names that begin with a name
+// that ends in - are meant.
 var dropped = []string{"arc-", "authentication-results", "bcc", "bounces-to", "content-", "date", "dkim-signature",
 	"domainkey-signature", "errors-to", "mime-version", "received", "received-spf", "resent-", "return-path", "sender",
 	"x-mailgun-", "x-pm-", "x-safedelivr-", "x-sg-"}
 
 // refused are fields that say who gets what, when or how, which the gateway cannot do.
-var refused = []string{"x-mailgun-delivery-time-optimize-period", "x-mailgun-recipient-variables",
-	"x-mailgun-require-tls", "x-mailgun-template-name", "x-mailgun-time-zone-localize"}
+var refused = []string{"x-mailgun-delivery-time-", "x-mailgun-recipient-variables", "x-mailgun-require-tls",
+	"x-mailgun-template-name", "x-mailgun-time-zone-"}
 
 // field takes a field of the header of the message.
 func (p *reader) field(name, value string) error {
@@ -33,7 +33,7 @@ func (p *reader) field(name, value string) error {
 		"x-pm-trackopens": &p.opens, "x-mailgun-track-clicks": &p.clicks, "x-pm-tracklinks": &p.clicks}[lower]
 	list := map[string]*[]models.Address{"from": &p.from, "reply-to": &p.ReplyTo, "to": &p.To, "cc": &p.Cc}[lower]
 	key, isMetadata := strings.CutPrefix(lower, "x-pm-metadata-")
-	drops := func(s string) bool { return s == lower || strings.HasSuffix(s, "-") && strings.HasPrefix(lower, s) }
+	named := func(s string) bool { return s == lower || strings.HasSuffix(s, "-") && strings.HasPrefix(lower, s) }
 	switch {
 	case text != nil && *text != "":
 		p.flaw(HeaderLeftOut)
@@ -61,16 +61,16 @@ func (p *reader) field(name, value string) error {
 		return p.smtpapi(value)
 	case isMetadata:
 		p.metadata(name[len(name)-len(key):], line)
-	case slices.Contains(refused, lower) && !isEmpty([]byte(line)) && !slices.Contains([]string{"no", "false"}, line):
+	case slices.ContainsFunc(refused, named) && !isEmpty([]byte(line)) && line != "no" && line != "false":
 		return unsupported(name)
-	case !slices.ContainsFunc(dropped, drops):
+	case !slices.ContainsFunc(dropped, named):
 		p.keep(name, line)
 	}
 	return nil
 }
 
 func unsupported(name string) error {
-	return refuse("unsupported_field", "%s says who gets what or when. Safedelivr cannot do that for a whole message.", name)
+	return refuse("unsupported_field", "%s says who gets what or when. Send such mail with the API.", name)
 }
 
 // keep passes a field on.
@@ -118,33 +118,33 @@ func (p *reader) variables(name string, raw []byte) error {
 
 // smtpapi takes the options of SendGrid.
 func (p *reader) smtpapi(value string) error {
-	var o map[string]json.RawMessage
+	var o struct {
+		To, Sub, Section, Category json.RawMessage
+		Each                       json.RawMessage `json:"send_each_at"`
+		Args                       json.RawMessage `json:"unique_args"`
+		At                         int64           `json:"send_at"`
+	}
 	var one string
 	var tags []string
-	var at int64
-	if !isEmpty([]byte(value)) && json.Unmarshal([]byte(value), &o) != nil {
-		return refuse("bad_smtpapi", "X-SMTPAPI is not a JSON object.")
+	bad := !isEmpty([]byte(value)) && json.Unmarshal([]byte(value), &o) != nil
+	if !isEmpty(o.To) || !isEmpty(o.Sub) || !isEmpty(o.Section) || !isEmpty(o.Each) {
+		return unsupported("to, sub, section or send_each_at in X-SMTPAPI")
 	}
-	for _, name := range []string{"to", "sub", "section", "send_each_at"} {
-		if !isEmpty(o[name]) {
-			return unsupported(name + " in X-SMTPAPI")
-		}
-	}
-	if raw := o["category"]; json.Unmarshal(raw, &one) == nil {
+	if json.Unmarshal(o.Category, &one) == nil {
 		tags = []string{one}
-	} else if !isEmpty(raw) && json.Unmarshal(raw, &tags) != nil {
-		return refuse("bad_smtpapi", "category in X-SMTPAPI is not a text or a list of texts.")
+	} else {
+		bad = bad || !isEmpty(o.Category) && json.Unmarshal(o.Category, &tags) != nil
+	}
+	if bad || o.At < 0 || o.At > 1<<37 {
+		return refuse("bad_smtpapi", "X-SMTPAPI is not an object of JSON with category, unique_args and send_at.")
 	}
 	for _, tag := range tags {
 		p.tag(clean(tag))
 	}
-	if raw := o["send_at"]; !isEmpty(raw) {
-		if json.Unmarshal(raw, &at) != nil || at < 0 || at > 1<<37 {
-			return refuse("bad_time", "send_at in X-SMTPAPI is not a Unix time in seconds.")
-		}
-		p.DeliverAt = time.Unix(at, 0).UTC()
+	if o.At > 0 {
+		p.DeliverAt = time.Unix(o.At, 0).UTC()
 	}
-	return p.variables("unique_args in X-SMTPAPI", o["unique_args"])
+	return p.variables("unique_args in X-SMTPAPI", o.Args)
 }
 
 // isEmpty reports whether a JSON value is one that clients send for an option that is not used.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -80,15 +79,15 @@ func check(t *testing.T, m *mailparse.Mail, files []file, size int) {
 
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
-		"From: a@b.c\r\nSubject: =?utf-8?Q?=C3=BC?=\r\n\r\ntext",
-		"\ufeffFrom: a@b.c (x)\nTo: G: \"d\\\"\" <d@e.f>, g;\nReferences: <1@a> <2@b>\nX-SMTPAPI: {\"category\":\"x\"}\n\nx",
-		"From: a@b.c\r\nContent-Type: multipart/related; boundary=\"m\"\r\n\r\n--m\r\nContent-Type: text/html; charset=gb2312\r\n" +
-			"Content-Transfer-Encoding: quoted-printable\r\n\r\n=C4=E3<img src=\"cid:a b\">\r\n--m\r\nContent-Type: image/png\r\n" +
-			"Content-ID: <a b>\r\nContent-Transfer-Encoding: base64\r\n\r\nUE5H\r\n--m--\r\n",
-		"From: a@b.c\r\nContent-Type: multipart/mixed; boundary=m\r\n\r\n--m\r\nContent-Type: multipart/alternative; boundary=m-1\r\n" +
-			"\r\n--m-1\r\n\r\na\r\n--m-1\r\nContent-Type: text/calendar; method=REQUEST\r\n\r\nb\r\n--m-1--\r\n--m\r\n" +
-			"Content-Disposition: attachment; filename*0*=iso-8859-1''%DC;\r\n filename*1=x\r\n\r\nc\r\n--m--\r\n",
-		"From: a@b.c\r\nX-Mailgun-Variables: {\"a\":\"\\r\\n\"}\r\nX-Mailgun-Deliver-By: Fri, 25 Dec 2026 17:00:00 GMT\r\n\r\n",
+		"From: a@b.c\nSubject: =?utf-8?Q?=C3=BC?=\n\ntext",
+		"\ufeffFrom: a@b.c (x)\nTo: G: \"d\\\"\" <d@e.f>, g;\nReferences: <1@a> <2@b>\nX-SMTPAPI: {\"category\":\"x\"}\n\n",
+		"From: a@b.c\nContent-Type: multipart/related; boundary=\"m\"\n\n--m\nContent-Type: text/html; charset=gb2312\n" +
+			"Content-Transfer-Encoding: quoted-printable\n\n=C4=E3<img src=\"cid:a b\">\n--m\nContent-Type: image/png\n" +
+			"Content-ID: <a b>\nContent-Transfer-Encoding: base64\n\nUE5H\n--m--\n",
+		"From: a@b.c\nContent-Type: multipart/mixed; boundary=m\n\n--m\nContent-Type: multipart/alternative;\n" +
+			" boundary=m-1\n\n--m-1\n\na\n--m-1\nContent-Type: text/calendar; method=REQUEST\n\nb\n--m-1--\n--m\n" +
+			"Content-Disposition: attachment; filename*0*=iso-8859-1''%DC;\n filename*1=x\n\nc\n--m--\n",
+		"From: a@b.c\nX-Mailgun-Variables: {\"a\":\"\\r\\n\"}\nX-Mailgun-Deliver-By: Fri, 25 Dec 2026 17:00:00 GMT\n\n",
 	} {
 		f.Add([]byte(text))
 	}
@@ -154,8 +153,8 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // others would allocate, 
 	}
 }
 
-// TestTimeIsLinear: hostile mail of 25 MB ends. Quadratic work would take hours.
-func TestTimeIsLinear(t *testing.T) {
+// TestHostileMailEnds: work that grows with the square of the size would take minutes or hours.
+func TestHostileMailEnds(t *testing.T) {
 	t.Parallel()
 	const from = "From: a@b.c\r\n"
 	head := func(s string) string { return from + "To: " + s + "\r\nSubject: " + s + "\r\n\r\n" }
@@ -166,7 +165,7 @@ func TestTimeIsLinear(t *testing.T) {
 		nested += "Content-Type: multipart/mixed; boundary=" + b + "\r\n\r\n--" + b + "\r\n"
 	}
 	multi := from + "Content-Type: multipart/mixed; boundary=m\r\n\r\n"
-	parts := func(s string) string { return multi + strings.Repeat("--m\r\n"+s+"\r\n\r\na\r\n", 400) }
+	parts := func(s string) string { return multi + strings.Repeat("--m\r\n"+s+"\r\n\r\na\r\n", 100) }
 	for i, text := range []string{
 		head(repeated(`"\`)), head(repeated(`(\`)), head(repeated("(")), head(repeated("<")), head(repeated("=?x?q?a")),
 		head(repeated("=?x?b?!")), head(repeated("=?utf-8?q?a?= ")), head(repeated("a:")), head(repeated("=?")),
@@ -180,9 +179,8 @@ func TestTimeIsLinear(t *testing.T) {
 		from + "Content-Transfer-Encoding: base64\r\n\r\n" + strings.Repeat("=*", 12_000_000),
 		from + "Content-Transfer-Encoding: quoted-printable\r\n\r\n" + strings.Repeat("==", 2_000_000),
 	} {
-		st := time.Now()
 		_, _, err := read(strings.NewReader(text))
-		t.Log(i, len(text), time.Since(st), err)
+		t.Log(i, len(text), err) // either result is right
 	}
 }
 

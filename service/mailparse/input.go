@@ -51,7 +51,7 @@ func (in *input) fill() {
 	if in.raw == nil {
 		in.raw, in.out = make([]byte, 32<<10), make([]byte, 0, 64<<10)
 		begin, err := in.r.Peek(3)
-		if err != nil && err != io.EOF { //nolint:errorlint // a reader returns io.EOF itself
+		if err != nil && err != io.EOF {
 			in.err = err
 			return
 		}

@@ -30,7 +30,7 @@ import (
 const (
 	MaxDepth   = 20 // multiparts within each other
 	MaxParts   = 500
-	MaxHeader  = 64 << 10 // bytes of a header
+	MaxHeader  = 64 << 10 // bytes of a header; somewhat more may pass
 	MaxFields  = 500      // fields of a header
 	MaxHeaders = 100      // fields that are passed on
 )
@@ -123,10 +123,11 @@ type reader struct {
 // Read reads a message. It calls open for each attachment, and writes its bytes to the result before it calls open
 // again. The texts may have maxText bytes together.
 //
-// An *Error says why the message is refused. Read returns the errors of r, of open and of its writers as they are. After
-// an error the attachments are incomplete.
+// An *Error says why the message is refused. Read returns the errors of r, of open and of its writers as they are.
+// After an error the attachments are incomplete.
 func Read(r io.Reader, maxText int, open func(Attachment) (io.Writer, error)) (*Mail, error) {
-	p := &reader{in: &input{r: bufio.NewReader(r)}, open: open, left: maxText, ids: map[string]string{}, used: map[string]bool{}}
+	p := &reader{in: &input{r: bufio.NewReader(r)}, open: open, left: maxText}
+	p.ids, p.used = map[string]string{}, map[string]bool{}
 	err := p.message()
 	if err == nil {
 		_, err = io.Copy(io.Discard, p.in) // what follows the last boundary
@@ -149,18 +150,18 @@ func (p *reader) message() error {
 	if err != nil {
 		return errHeader
 	}
-	h := header{first: map[string]string{}}
+	if fields.Len() > MaxFields {
+		return errHeaderSize
+	}
+	h := header{}
 	for f := fields.Fields(); f.Next(); {
-		raw, _ := f.Raw() // never an error: the field was read
-		name, _, _ := strings.Cut(string(raw), ":")
+		raw, _ := f.Raw()                           // never an error: the field was read
+		name, _, _ := strings.Cut(string(raw), ":") // as it was written
 		name = strings.TrimSpace(name)
 		h.add(name, f.Value())
 		if err := p.field(name, f.Value()); err != nil {
 			return err
 		}
-	}
-	if err := h.check(); err != nil {
-		return err
 	}
 	if len(p.from) == 0 {
 		return refuse("no_from", "The message has no valid address in From.")
@@ -198,23 +199,10 @@ func (p *reader) ended(err error) error {
 }
 
 // header has the first value of each field, by its name in lower case.
-type header struct {
-	first        map[string]string
-	fields, size int
-}
+type header map[string]string
 
-func (h *header) add(name, value string) {
-	h.fields++
-	h.size += len(name) + len(value) + len(": \r\n")
-	if name = strings.ToLower(name); h.first[name] == "" {
-		h.first[name] = value
+func (h header) add(name, value string) {
+	if name = strings.ToLower(name); h[name] == "" {
+		h[name] = value
 	}
-}
-
-// check returns an error if the header exceeds a limit.
-func (h *header) check() error {
-	if h.fields > MaxFields || h.size > MaxHeader {
-		return errHeaderSize
-	}
-	return nil
 }

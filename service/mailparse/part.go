@@ -41,8 +41,8 @@ func (p *reader) part(h header, body io.Reader, at place) error {
 	if p.parts++; p.parts > MaxParts {
 		return refuse("too_many_parts", "The message has more than %d parts.", MaxParts)
 	}
-	kind, params := parameters(h.first["content-type"])
-	disposition, more := parameters(h.first["content-disposition"])
+	kind, params := parameters(h["content-type"])
+	disposition, more := parameters(h["content-disposition"])
 	name := cmp.Or(more["filename"], params["name"])
 	switch known := validType.MatchString(kind); { // RFC 2045, 5.2
 	case !known && at.kind == "digest":
@@ -64,7 +64,7 @@ func (p *reader) part(h header, body io.Reader, at place) error {
 		at.kind, at.alternative = inner, at.alternative || inner == "alternative"
 		return p.multipart(params["boundary"], body, at)
 	}
-	body = p.decoded(h.first["content-transfer-encoding"], body)
+	body = p.decoded(h["content-transfer-encoding"], body)
 	if (kind == plain || kind == markup) && disposition != file && (name == "" || at.depth == 0) {
 		return p.body(kind, params["charset"], body, at)
 	}
@@ -73,7 +73,7 @@ func (p *reader) part(h header, body io.Reader, at place) error {
 		a.Type += "; method=" + strings.ToUpper(m)
 	}
 	if disposition != file || at.kind == "related" {
-		a.ContentID = p.contentID(strings.Trim(clean(raw8(h.first["content-id"])), "<> "))
+		a.ContentID = p.contentID(strings.Trim(clean(raw8(h["content-id"])), "<> "))
 	}
 	return p.attach(a, body)
 }
@@ -93,7 +93,7 @@ func (p *reader) multipart(boundary string, body io.Reader, at place) error {
 		part, err := parts.NextRawPart()
 		p.in.limit(0)
 		switch {
-		case err == io.EOF: //nolint:errorlint // a wrapped io.EOF is the end before the last boundary
+		case err == io.EOF: // and not wrapped, as before the last boundary
 			return nil
 		case n > 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 			p.flaw(MissingBoundary)
@@ -101,14 +101,12 @@ func (p *reader) multipart(boundary string, body io.Reader, at place) error {
 		case err != nil:
 			return refuse("bad_multipart", "A multipart of the message has no parts, or a part with a broken header.")
 		}
-		h := header{first: map[string]string{}}
+		h, count := header{}, 0
 		for name, values := range part.Header {
-			for _, v := range values {
-				h.add(name, v)
+			h.add(name, values[0])
+			if count += len(values); count > MaxFields {
+				return errHeaderSize
 			}
-		}
-		if err := h.check(); err != nil {
-			return err
 		}
 		if err := p.part(h, part, at); err != nil {
 			return err

@@ -281,14 +281,17 @@ func TestFieldsOfProviders(t *testing.T) {
 		"X-Mailgun-Tag: first tag", "X-Mailgun-Tag: =?utf-8?Q?zw=C3=B6lf?=", "X-PM-Tag: first tag", "x-pm-tag: third",
 		`X-Mailgun-Variables: {"a": "x\r\nBcc: y",`, ` "b": 1, "c": {"d": [true]}, "e": null, "": "lost"}`,
 		"X-PM-Metadata-Order-ID: 7",
-		`X-SMTPAPI: {"category": ["cat"], "unique_args": {"u": "v"}, "send_at": 1798218000, "to": [], "sub": {}, "section": null}`,
+		`X-SMTPAPI: {"category": ["cat"], "unique_args": {"u": "v"}, "send_at": 1798218000,`,
+		` "to": [], "sub": {}, "section": null}`,
 		"X-Mailgun-Track: no", "X-Mailgun-Track-Clicks: htmlonly",
 		"X-PM-Message-Stream: broadcast", "X-Mailgun-Drop-Message: yes", "Resend-Idempotency-Key: k",
-		"X-Mailgun-Recipient-Variables: {}", "X-Mailgun-Require-TLS: no", "X-PM-KeepID: true", "X-Mailgun-Sending-Ip: 1", "", "")
+		"X-Mailgun-Recipient-Variables: {}", "X-Mailgun-Require-TLS: no", "X-PM-KeepID: true", "X-Mailgun-Sending-Ip: 1",
+		"", "")
 	require.Equal(t, &mailparse.Mail{
-		From:        models.Address{Email: "ann@example.com"},
-		Tags:        []string{"first tag", "zwölf", "third", "cat"},
-		Metadata:    map[string]string{"a": "x  Bcc: y", "b": "1", "c": `{"d": [true]}`, "e": "null", "Order-ID": "7", "u": "v"},
+		From: models.Address{Email: "ann@example.com"},
+		Tags: []string{"first tag", "zwölf", "third", "cat"},
+		Metadata: map[string]string{"a": "x  Bcc: y", "b": "1", "c": `{"d": [true]}`, "e": "null", "Order-ID": "7",
+			"u": "v"},
 		TrackClicks: true,
 		DeliverAt:   time.Unix(1798218000, 0).UTC(),
 		TestMode:    true, Stream: "broadcast", IdempotencyKey: "k",
@@ -302,9 +305,12 @@ func TestFieldsOfProviders(t *testing.T) {
 	}
 	for _, c := range [][2]string{
 		{"unsupported_field", `X-SMTPAPI: {"to": ["a@b.c"]}`}, {"unsupported_field", `X-SMTPAPI: {"sub": {"-n-": ["x"]}}`},
-		{"unsupported_field", `X-SMTPAPI: {"section": {"-n-": "x"}}`}, {"unsupported_field", `X-SMTPAPI: {"send_each_at": [1]}`},
-		{"unsupported_field", `X-Mailgun-Recipient-Variables: {"a@b.c": {}}`}, {"unsupported_field", "X-Mailgun-Require-TLS: yes"},
-		{"bad_smtpapi", "X-SMTPAPI: {"}, {"bad_smtpapi", `X-SMTPAPI: {"category": 1}`}, {"bad_time", `X-SMTPAPI: {"send_at": "x"}`},
+		{"unsupported_field", `X-SMTPAPI: {"section": {"-n-": "x"}}`}, {"unsupported_field",
+			`X-SMTPAPI: {"send_each_at": [1]}`},
+		{"unsupported_field", `X-Mailgun-Recipient-Variables: {"a@b.c": {}}`}, {"unsupported_field",
+			"X-Mailgun-Require-TLS: yes"},
+		{"bad_smtpapi", "X-SMTPAPI: {"}, {"bad_smtpapi", `X-SMTPAPI: {"category": 1}`}, {"bad_smtpapi",
+			`X-SMTPAPI: {"send_at": "x"}`},
 		{"bad_variables", `X-SMTPAPI: {"unique_args": [1]}`}, {"bad_variables", "X-Mailgun-Variables: x"},
 		{"bad_time", "X-Mailgun-Deliver-By: tomorrow"},
 	} {
@@ -315,7 +321,8 @@ func TestFieldsOfProviders(t *testing.T) {
 // TestLines: mail with other line ends, and with a byte order mark, reads as if it had none.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	lines := []string{"From: ann@example.com", "Subject: a", " b", "Content-Type: multipart/mixed; boundary=m", "", "--m", "",
+	lines := []string{"From: ann@example.com", "Subject: a", " b", "Content-Type: multipart/mixed; boundary=m", "",
+		"--m", "",
 		"text", "", "more", "--m", "Content-Disposition: attachment; filename=a.txt", "", "1", "2", "--m--", ""}
 	want, files, err := read(strings.NewReader(strings.Join(lines, "\r\n")))
 	require.NoError(t, err)
@@ -394,7 +401,8 @@ func TestNames(t *testing.T) {
 		{"application/pdf", "attachment; filename=a.pdf; filename=b.pdf", "a.pdf"},
 		{"application/pdf", "attachment; filename*=utf-8''%C3%9C%20a.pdf; filename=u.pdf", "Ü a.pdf"},
 		{"application/pdf", "attachment; filename*=iso-8859-1'de'%DC.pdf", "Ü.pdf"},
-		{"application/pdf", "attachment;\n filename*0*=utf-8''%C3;\n filename*1*=%9C%20;\n filename*2=\"50%.pdf\"", "Ü 50%.pdf"},
+		{"application/pdf", "attachment;\n filename*0*=utf-8''%C3;\n filename*1*=%9C%20;\n filename*2=\"50%.pdf\"",
+			"Ü 50%.pdf"},
 		{"application/pdf", `attachment; filename="=?utf-8?Q?=C3=9C.pdf?="`, "Ü.pdf"},
 		{"application/pdf", `attachment; filename="C:\dir\a;b.pdf"`, "C:-dir-a-b.pdf"},
 		{"application/pdf", `attachment; filename="../../etc/passwd"`, "..-..-etc-passwd"},
@@ -465,7 +473,8 @@ func TestTextParts(t *testing.T) {
 	text, markup := "Content-Type: text/plain\n\n", "Content-Type: text/html\n\n"
 	multi := func(kind, boundary string, parts ...string) string {
 		b := "\n--" + boundary
-		return "Content-Type: multipart/" + kind + "; boundary=" + boundary + "\n" + b + "\n" + strings.Join(parts, b+"\n") + b + "--"
+		return "Content-Type: multipart/" + kind + "; boundary=" + boundary + "\n" + b + "\n" + strings.Join(parts,
+			b+"\n") + b + "--"
 	}
 	for _, c := range []struct {
 		name, in, text, html string
@@ -484,7 +493,8 @@ func TestTextParts(t *testing.T) {
 		{"texts one after the other", multi("mixed", "x", text+"a", text+"b\n", text+"c"), "a\nb\n\nc", "", nil},
 		{"HTML one after the other", multi("mixed", "x", markup+"a", markup+"b"), "", "a\nb", nil},
 		{"a text after HTML", multi("mixed", "x", markup+"a", text+"footer"), "", "a", []string{"attachment-1.txt footer"}},
-		{"a text after both", multi("mixed", "x", multi("alternative", "y", text+"a", markup+"<a>"), text+"footer"), "a", "<a>",
+		{"a text after both", multi("mixed", "x", multi("alternative", "y", text+"a", markup+"<a>"), text+"footer"), "a",
+			"<a>",
 			[]string{"attachment-1.txt footer"}},
 		{"HTML around a file", multi("alternative", "x", text+"a", multi("mixed", "y", markup+"<a>",
 			"Content-Type: image/png\n\nx", markup+"<b>")), "a", "<a>\n<b>", []string{"attachment-1.png x"}},
@@ -537,7 +547,8 @@ func TestBrokenMail(t *testing.T) {
 			require.Equal(t, c.text, m.Text)
 			require.Equal(t, c.flaws, m.Flaws)
 			if c.file != "" {
-				require.Equal(t, []file{{mailparse.Attachment{Filename: "attachment-1.pdf", Type: "application/pdf"}, c.file}}, files)
+				require.Equal(t, []file{{mailparse.Attachment{Filename: "attachment-1.pdf", Type: "application/pdf"}, c.file}},
+					files)
 			}
 		})
 	}
@@ -553,7 +564,8 @@ func TestRefusedMail(t *testing.T) {
 		{"signed_or_encrypted", "554 5.6.0", "Content-Type: multipart/signed; boundary=x\n\n"},
 		{"signed_or_encrypted", "554 5.6.0", "Content-Type: Multipart/Encrypted; boundary=x\n\n"},
 		{"signed_or_encrypted", "554 5.6.0", "Content-Type: application/pkcs7-mime\n\n"},
-		{"signed_or_encrypted", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/signed\n\n"},
+		{"signed_or_encrypted", "554 5.6.0",
+			"Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/signed\n\n"},
 		{"nul_byte", "554 5.6.0", "\na\x00"},
 		{"nul_byte", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\n\na\n--x--\n\x00"},
 		{"bad_header", "554 5.6.0", "no colon\n\n"},
@@ -562,15 +574,18 @@ func TestRefusedMail(t *testing.T) {
 		{"bad_multipart", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\nno part"},
 		{"bad_boundary", "554 5.6.0", "Content-Type: multipart/mixed\n\n"},
 		{"bad_boundary", "554 5.6.0", "Content-Type: multipart/mixed; boundary=" + strings.Repeat("x", 201) + "\n\n"},
-		{"header_too_large", "554 5.6.0", "X: " + strings.Repeat("a", 64<<10) + "\n\n"},
+		{"header_too_large", "554 5.6.0", "X: " + strings.Repeat("a", 68<<10) + "\n\n"},
 		{"header_too_large", "554 5.6.0", "X: " + strings.Repeat("a", 1<<20) + "\n\n"},
 		{"header_too_large", "554 5.6.0", strings.Repeat("X: a\n", 501) + "\n"},
-		{"header_too_large", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\nX: " + strings.Repeat("a", 1<<20) + "\n\n"},
-		{"header_too_large", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\n" + strings.Repeat("X: a\n", 501) + "\n"},
+		{"header_too_large", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\nX: " + strings.Repeat("a",
+			1<<20) + "\n\n"},
+		{"header_too_large", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n--x\n" + strings.Repeat("X: a\n",
+			501) + "\n"},
 		{"too_deep", "554 5.6.0", nested},
 		{"too_many_parts", "554 5.6.0", "Content-Type: multipart/mixed; boundary=x\n\n" + strings.Repeat("--x\n\na\n", 500)},
 		{"text_too_large", "552 5.3.4", "\n" + strings.Repeat("a", maxText+1)},
-		{"text_too_large", "552 5.3.4", "Content-Type: text/plain; charset=iso-8859-1\n\n" + strings.Repeat("\xfc", maxText/2+1)},
+		{"text_too_large", "552 5.3.4", "Content-Type: text/plain; charset=iso-8859-1\n\n" + strings.Repeat("\xfc",
+			maxText/2+1)},
 	} {
 		refused(t, c.code, c.status, c.in)
 	}
@@ -585,7 +600,8 @@ func TestRefusedMail(t *testing.T) {
 // message.
 func TestErrorsOfOthers(t *testing.T) {
 	t.Parallel()
-	text := message("Content-Type: multipart/mixed; boundary=m", "", "--m", "", "a", "--m", "Content-Type: image/png", "", "x", "--m--")
+	text := message("Content-Type: multipart/mixed; boundary=m", "", "--m", "", "a", "--m", "Content-Type: image/png",
+		"", "x", "--m--")
 	broken := errors.New("broken")
 	for n := range len(text) {
 		for _, cause := range []error{broken, io.ErrUnexpectedEOF} {

@@ -3,10 +3,10 @@ package mailparse
 import (
 	"bytes"
 	"io"
+	"maps"
 	"mime"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/text/encoding/charmap"
 )
 
-// decode converts a text to UTF-8. A text of an unknown character set is UTF-8 if it is valid, and windows-1252 otherwise.
+// decode converts a text to UTF-8. One of an unknown character set is UTF-8 if it is valid, and windows-1252 otherwise.
 func decode(set string, raw []byte) (text string, known bool) {
 	set = strings.ToLower(strings.TrimSpace(set))
 	if set == "utf-8" || set == "utf8" {
@@ -81,37 +81,16 @@ func parameters(field string) (value string, params map[string]string) {
 			params[name] = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(m[2]) + strings.TrimSpace(m[3])
 		}
 	}
+	if _, valid, err := mime.ParseMediaType(field); err == nil {
+		maps.Copy(params, valid) // and RFC 2231, but only in UTF-8
+	}
 	for _, name := range []string{"filename", "name"} {
-		if long := extended(params, name); long != "" {
-			params[name] = long
+		if parts := strings.SplitN(params[name+"*"], "'", 3); len(parts) == 3 {
+			raw, _ := url.PathUnescape(parts[2])
+			params[name], _ = decode(parts[0], []byte(raw))
 		}
 		params[name] = words(params[name])
 	}
 	value, _, _ = strings.Cut(field, ";")
 	return strings.ToLower(strings.TrimSpace(value)), params
-}
-
-// extended returns a parameter of RFC 2231: name*, or the pieces name*0, name*1* and so on.
-func extended(params map[string]string, name string) string {
-	text, coded := params[name+"*"]
-	for n := 0; n > 0 || text == ""; n++ {
-		key := name + "*" + strconv.Itoa(n)
-		piece, escaped := params[key+"*"]
-		if !escaped {
-			if piece = params[key]; piece == "" {
-				break
-			}
-			piece = strings.ReplaceAll(piece, "%", "%25")
-		}
-		text, coded = text+piece, coded || n == 0 && escaped
-	}
-	set := ""
-	if parts := strings.SplitN(text, "'", 3); coded && len(parts) == 3 {
-		set, text = parts[0], parts[2]
-	}
-	if raw, err := url.PathUnescape(text); err == nil {
-		text = raw
-	}
-	text, _ = decode(set, []byte(text))
-	return text
 }
