@@ -54,6 +54,7 @@ var allowed = map[string][]string{
 	"service/intake": {"models", "models/codec", "models/nearest", "service/templates", "service/problem",
 		"service/table"},
 	"service/liquid":    {"models"},
+	"service/rawmail":   {"models", "service/intake", "service/mailparse", "service/problem"},
 	"service/mailparse": {"models"},
 	"service/templates": {"client", "models", "service/caller", "service/idempotency", "service/liquid",
 		"service/operation", "service/problem"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
@@ -262,6 +263,47 @@ func TestMailgunClient(t *testing.T) {
 	none := other.ListEvents(&mailgungo.ListEventOptions{ForceAscending: true})
 	require.False(t, none.Next(ctx, &page), "events are of a domain")
 	require.NoError(t, none.Err())
+}
+
+// TestMailgunMIME: a whole message is sent as it was meant, to the addresses of the form.
+func TestMailgunMIME(t *testing.T) {
+	t.Parallel()
+	f := mailgunFixture(t)
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.serve(f.server.cfg)
+	mg := mailgungo.NewMailgun(domain, f.secret)
+	mg.SetAPIBase(f.url + "/v3")
+	raw := "From: =?utf-8?q?B=C3=A4r?= <shop@news.example.com>\r\nTo: Ann <ann@example.com>\r\nCc: cc@example.com\r\n" +
+		"Subject: Hi {{you}}\r\nMessage-ID: <m1@app.example.com>\r\nX-A: b\r\nX-Mailgun-Tag: in message\r\n" +
+		"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\nContent-Type: text/html\r\n\r\n" +
+		"<p>{{x}} %recipient.y%</p>\r\n--x\r\nContent-Type: text/calendar; method=CANCEL\r\n" +
+		"Content-Disposition: attachment; filename=a.ics\r\n\r\nBEGIN\r\n--x--\r\n"
+	m := mailgungo.NewMIMEMessage(io.NopCloser(strings.NewReader(raw)), "ann@example.com", "cc@example.com", "hidden@example.com")
+	require.NoError(t, m.AddTag("in form"))
+	require.NoError(t, m.AddVariable("k", "v"))
+	_, id, err := mg.Send(t.Context(), m)
+	require.NoError(t, err)
+	require.Equal(t, "<m1@app.example.com>", id)
+	bs, to := f.batches()
+	require.Equal(t, &models.Envelope{CC: 1, BCC: 1}, bs[0].Envelope)
+	c := &bs[0].Content
+	subject, _, html := shown(&bs[0], &to[0][0])
+	require.Equal(t, []string{"Bär", "Hi {{you}}", "<p>{{x}} %recipient.y%</p>"}, []string{c.From.Name, subject, strings.TrimSpace(html)})
+	require.Equal(t, []string{"in message", "in form"}, c.Tags)
+	require.Equal(t, map[string]string{"k": "v"}, bs[0].Metadata)
+	require.Equal(t, "text/calendar", c.Attachments[0].Type)
+	require.Equal(t, "<m1@app.example.com>", c.MessageID(&to[0][0]))
+
+	for want, message := range map[string]string{
+		"signed": "From: a@news.example.com\r\nContent-Type: multipart/signed; boundary=x\r\n\r\n--x\r\n\r\na\r\n--x--\r\n",
+		"From":   "Subject: x\r\n\r\ntext",
+	} {
+		r := f.multiform("/v3/"+domain+"/messages.mime", "to", "a@b.de", "message|m|message/rfc822", message)
+		require.Equal(t, http.StatusBadRequest, r.Status)
+		require.Contains(t, r.object(t)["message"], want)
+	}
+	r := f.multiform("/v3/"+domain+"/messages.mime", "to", "a@b.de")
+	require.Contains(t, r.object(t)["message"], "message parameter is missing")
 }
 
 // ghost posts a newsletter as Ghost does: each reader as a part of its own.

@@ -8,11 +8,12 @@ import (
 	"strconv"
 
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mailparse"
 )
 
 // Files takes the files of a message. It gives them names, types and content IDs that every provider takes.
 type Files struct {
-	names Names
+	names mailparse.Files
 	hash  hash.Hash
 	n     int
 }
@@ -30,7 +31,7 @@ func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content 
 		return err
 	}
 	in.Attach("/attachments/"+strconv.Itoa(f.n), &intake.Attachment{
-		Filename: a.Filename, Type: a.Type, ContentID: a.ContentID, File: file,
+		Filename: a.Filename, Type: intake.MediaType(a.Type), ContentID: a.ContentID, File: file,
 	})
 	f.n++
 	return nil

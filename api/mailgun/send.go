@@ -20,7 +20,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mailparse"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/rawmail"
 )
 
 const (
@@ -47,6 +49,7 @@ type message struct {
 	id     string
 	hash   string
 	own    map[string]string // metadata of recipients: names of variables by key
+	raw    *mailparse.Mail   // a whole message; nil: the form has the fields
 }
 
 // send is POST /v3/{domain}/messages.
@@ -352,22 +355,33 @@ func refused(err error) bool {
 }
 
 func (m *message) store(repeat service.Repeat) (models.ID, error) {
-	err := m.in.Read(func(yield func(*intake.Recipient, error) bool) {
+	if err := m.readTo(); err != nil {
+		return models.ID{}, err
+	}
+	if m.yes("o:testmode", m.raw != nil && m.raw.TestMode) {
+		_, err := m.Service.DryRunAccept(m.Context(), m.Who, m.in)
+		return models.ID{}, err
+	}
+	a, _, err := m.Service.Accept(m.Context(), m.Who, m.in, repeat)
+	return a.ID, err
+}
+
+// readTo reads the recipients.
+func (m *message) readTo() error {
+	if m.raw != nil {
+		emails := make([]string, len(m.to))
+		for i := range m.to {
+			emails[i] = m.to[i].email
+		}
+		return rawmail.Recipients(m.in, m.raw, emails)
+	}
+	return m.in.Read(func(yield func(*intake.Recipient, error) bool) {
 		for i := range m.to {
 			if !yield(m.recipient(i), nil) {
 				return
 			}
 		}
 	})
-	if err != nil {
-		return models.ID{}, err
-	}
-	if m.yes("o:testmode", false) {
-		_, err := m.Service.DryRunAccept(m.Context(), m.Who, m.in)
-		return models.ID{}, err
-	}
-	a, _, err := m.Service.Accept(m.Context(), m.Who, m.in, repeat)
-	return a.ID, err
 }
 
 // setID sets the Message-ID of the mail: that of the request, or one made from a key, so that a repeat has the same.

@@ -142,6 +142,14 @@ func invites(kind string, params map[string]string) bool {
 	return kind == "text/calendar" && strings.EqualFold(params["method"], "REQUEST")
 }
 
+// MediaType returns the type of a file without the parameters that some provider refuses.
+func MediaType(kind string) string {
+	if kind != invitation {
+		kind, _, _ = strings.Cut(kind, ";")
+	}
+	return kind
+}
+
 func validContentID(s string) bool { return len(s) <= maxContentID && wordOf(s, "_-+.@") }
 
 // described describes the attachments for the batch.

@@ -113,10 +113,9 @@ type reader struct {
 	track, opens, clicks string // values of fields about tracking
 	text, html           []byte
 	left                 int // bytes that the texts may still have
-	parts, files         int
-	ids                  map[string]string // content IDs of the message, and those that replace them
-	used                 map[string]bool   // content IDs of the attachments
-	quoted               *bufio.Reader     // nil: not needed yet
+	parts                int
+	files                Files
+	quoted               *bufio.Reader // nil: not needed yet
 	buffer               [32 << 10]byte
 }
 
@@ -127,7 +126,6 @@ type reader struct {
 // After an error the attachments are incomplete.
 func Read(r io.Reader, maxText int, open func(Attachment) (io.Writer, error)) (*Mail, error) {
 	p := &reader{in: &input{r: bufio.NewReader(r)}, open: open, left: maxText}
-	p.ids, p.used = map[string]string{}, map[string]bool{}
 	err := p.message()
 	if err == nil {
 		_, err = io.Copy(io.Discard, p.in) // what follows the last boundary
@@ -174,7 +172,7 @@ func (p *reader) message() error {
 	if err := p.part(h, body, place{}); err != nil {
 		return err
 	}
-	p.Text, p.HTML = string(p.text), p.newIDs(string(p.html))
+	p.Text, p.HTML = string(p.text), p.files.Rewrite(string(p.html))
 	return nil
 }
 

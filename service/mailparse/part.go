@@ -3,15 +3,8 @@ package mailparse
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"html"
 	"io"
-	"maps"
 	"mime/multipart"
-	"net/url"
-	"path"
-	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -27,13 +20,6 @@ const (
 	plain  = "text/plain"
 	markup = "text/html"
 	file   = "attachment"
-)
-
-var (
-	validType = regexp.MustCompile(`^[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63}$`)
-	validID   = regexp.MustCompile(`^[A-Za-z0-9_.@+-]{1,128}$`)
-	method    = regexp.MustCompile(`^[A-Za-z-]{1,32}$`)
-	extension = regexp.MustCompile(`^[a-z0-9]{2,5}$`)
 )
 
 // part reads a part, or the whole message.
@@ -68,12 +54,9 @@ func (p *reader) part(h header, body io.Reader, at place) error {
 	if (kind == plain || kind == markup) && disposition != file && (name == "" || at.depth == 0) {
 		return p.body(kind, params["charset"], body, at)
 	}
-	a := Attachment{Filename: name, Type: kind}
-	if m := params["method"]; kind == "text/calendar" && method.MatchString(m) {
-		a.Type += "; method=" + strings.ToUpper(m)
-	}
+	a := Attachment{Filename: name, Type: withMethod(kind, params)}
 	if disposition != file || at.kind == "related" {
-		a.ContentID = p.contentID(strings.Trim(clean(raw8(h["content-id"])), "<> "))
+		a.ContentID = p.files.contentID(strings.Trim(clean(raw8(h["content-id"])), "<> "))
 	}
 	return p.attach(a, body)
 }
@@ -157,8 +140,8 @@ func (p *reader) attach(a Attachment, body io.Reader) error {
 	for {
 		n, err := body.Read(p.buffer[:])
 		if n > 0 && w == nil {
-			p.files++
-			a.Filename = fileName(a.Filename, a.Type, p.files)
+			p.files.count++
+			a.Filename = fileName(a.Filename, a.Type, p.files.count)
 			var err error
 			if w, err = p.open(a); err != nil {
 				return err
@@ -176,54 +159,4 @@ func (p *reader) attach(a Attachment, body io.Reader) error {
 			return p.ended(err)
 		}
 	}
-}
-
-// fileName returns a name for the attachment with a number, from that in the message.
-func fileName(name, kind string, number int) string {
-	const most = 255
-	name = strings.NewReplacer("/", "-", `\`, "-", ";", "-").Replace(name)
-	if strings.Trim(name, ".- ") == "" {
-		kind, _, _ = strings.Cut(kind, ";")
-		_, end, _ := strings.Cut(kind, "/")
-		end = cmp.Or(map[string]string{"calendar": "ics", "jpeg": "jpg", "plain": "txt", "rfc822": "eml"}[end], end)
-		if !extension.MatchString(end) {
-			end = "bin"
-		}
-		return fmt.Sprintf("attachment-%d.%s", number, end)
-	}
-	if end := path.Ext(name); len(name) > most {
-		end = end[:min(len(end), 16)]
-		name = strings.ToValidUTF8(name[:most-len(end)], "") + strings.ToValidUTF8(end, "")
-	}
-	return name
-}
-
-// contentID returns the ID of an inline attachment: that of the message, or another if that is unusable or repeated.
-func (p *reader) contentID(sent string) string {
-	if sent == "" {
-		return ""
-	}
-	id := sent
-	for n := p.parts; p.used[id] || !validID.MatchString(id); n++ {
-		id = fmt.Sprintf("inline-%d", n)
-	}
-	p.used[id] = true
-	if _, repeated := p.ids[sent]; !repeated {
-		p.ids[sent] = id
-	}
-	return id
-}
-
-// newIDs replaces content IDs in HTML by those of the attachments.
-func (p *reader) newIDs(text string) string {
-	var pairs []string
-	sent := slices.SortedFunc(maps.Keys(p.ids), func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
-	for _, id := range sent { // the longest first: one may begin another
-		if p.ids[id] != id && len(id) <= 250 {
-			for _, form := range []string{id, html.EscapeString(id), url.PathEscape(id)} {
-				pairs = append(pairs, "cid:"+form, "cid:"+p.ids[id])
-			}
-		}
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
 }

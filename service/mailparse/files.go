@@ -1,0 +1,100 @@
+package mailparse
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Files gives the files of one message names, types and content IDs that every provider takes. The zero value is ready.
+type Files struct {
+	count int
+	ids   map[string]string // content IDs that were sent, and those that replace them
+	used  map[string]bool   // content IDs of the attachments
+}
+
+var (
+	validType = regexp.MustCompile(`^[a-z0-9!#$&^_.+-]{1,63}/[a-z0-9!#$&^_.+-]{1,63}$`)
+	validID   = regexp.MustCompile(`^[A-Za-z0-9_.@+-]{1,128}$`)
+	method    = regexp.MustCompile(`^[A-Za-z-]{1,32}$`)
+	extension = regexp.MustCompile(`^[a-z0-9]{2,5}$`)
+)
+
+// Attachment returns the next file of a message, from what was sent. An empty content ID means that it is not inline.
+func (f *Files) Attachment(name, contentType, contentID string) Attachment {
+	kind, params := parameters(contentType)
+	if !validType.MatchString(kind) || strings.HasPrefix(kind, "multipart/") {
+		kind = "application/octet-stream"
+	}
+	a := Attachment{Type: withMethod(kind, params), ContentID: f.contentID(clean(contentID))}
+	f.count++
+	a.Filename = fileName(clean(raw8(name)), kind, f.count)
+	return a
+}
+
+// withMethod returns a type with the method of an invitation.
+func withMethod(kind string, params map[string]string) string {
+	if m := params["method"]; kind == "text/calendar" && method.MatchString(m) {
+		kind += "; method=" + strings.ToUpper(m)
+	}
+	return kind
+}
+
+// fileName returns a name for the attachment with a number, from that in the message.
+func fileName(name, kind string, number int) string {
+	const most = 255
+	name = strings.NewReplacer("/", "-", `\`, "-", ";", "-").Replace(name)
+	if strings.Trim(name, ".- ") == "" {
+		kind, _, _ = strings.Cut(kind, ";")
+		_, end, _ := strings.Cut(kind, "/")
+		end = cmp.Or(map[string]string{"calendar": "ics", "jpeg": "jpg", "plain": "txt", "rfc822": "eml"}[end], end)
+		if !extension.MatchString(end) {
+			end = "bin"
+		}
+		return fmt.Sprintf("attachment-%d.%s", number, end)
+	}
+	if end := path.Ext(name); len(name) > most {
+		end = end[:min(len(end), 16)]
+		name = strings.ToValidUTF8(name[:most-len(end)], "") + strings.ToValidUTF8(end, "")
+	}
+	return name
+}
+
+// contentID returns the ID of an inline attachment: that of the message, or another if that is unusable or repeated.
+func (f *Files) contentID(sent string) string {
+	if sent == "" {
+		return ""
+	}
+	id := sent
+	for n := len(f.used) + 1; f.used[id] || !validID.MatchString(id); n++ {
+		id = fmt.Sprintf("inline-%d", n)
+	}
+	if f.used == nil {
+		f.used, f.ids = map[string]bool{}, map[string]string{}
+	}
+	f.used[id] = true
+	if _, repeated := f.ids[sent]; !repeated {
+		f.ids[sent] = id
+	}
+	return id
+}
+
+// Rewrite returns HTML with the content IDs of the attachments in place of those that were sent.
+func (f *Files) Rewrite(text string) string {
+	var pairs []string
+	sent := slices.SortedFunc(maps.Keys(f.ids), func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
+	for _, id := range sent { // the longest first: one may begin another
+		if f.ids[id] != id && len(id) <= 250 {
+			for _, form := range []string{id, html.EscapeString(id), url.PathEscape(id)} {
+				pairs = append(pairs, "cid:"+form, "cid:"+f.ids[id])
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
