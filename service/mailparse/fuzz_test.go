@@ -88,6 +88,7 @@ func FuzzRead(f *testing.F) {
 			" boundary=m-1\n\n--m-1\n\na\n--m-1\nContent-Type: text/calendar; method=REQUEST\n\nb\n--m-1--\n--m\n" +
 			"Content-Disposition: attachment; filename*0*=iso-8859-1''%DC;\n filename*1=x\n\nc\n--m--\n",
 		"From: a@b.c\nX-Mailgun-Variables: {\"a\":\"\\r\\n\"}\nX-Mailgun-Deliver-By: Fri, 25 Dec 2026 17:00:00 GMT\n\n",
+		"From: a@b.c\nno colon\n\n\x00", // two reasons: the first one counts, whatever was read ahead
 	} {
 		f.Add([]byte(text))
 	}
@@ -158,26 +159,26 @@ func TestHostileMailEnds(t *testing.T) {
 	t.Parallel()
 	const from = "From: a@b.c\r\n"
 	head := func(s string) string { return from + "To: " + s + "\r\nSubject: " + s + "\r\n\r\n" }
-	repeated := func(s string) string { return strings.Repeat(s, 30_000/len(s)) }
+	repeated := func(s string) string { return strings.Repeat(s, 12_000/len(s)) }
 	nested := from
 	for i := range 20 {
 		b := strings.Repeat("b", i+1)
 		nested += "Content-Type: multipart/mixed; boundary=" + b + "\r\n\r\n--" + b + "\r\n"
 	}
 	multi := from + "Content-Type: multipart/mixed; boundary=m\r\n\r\n"
-	parts := func(s string) string { return multi + strings.Repeat("--m\r\n"+s+"\r\n\r\na\r\n", 100) }
+	parts := func(s string) string { return multi + strings.Repeat("--m\r\n"+s+"\r\n\r\na\r\n", 10) }
 	for i, text := range []string{
 		head(repeated(`"\`)), head(repeated(`(\`)), head(repeated("(")), head(repeated("<")), head(repeated("=?x?q?a")),
 		head(repeated("=?x?b?!")), head(repeated("=?utf-8?q?a?= ")), head(repeated("a:")), head(repeated("=?")),
 		from + "References: " + repeated("<") + repeated("<a>") + "\r\n\r\n",
-		nested + "\r\n" + strings.Repeat("--b\r\r\n", 3_000_000),
+		nested + "\r\n" + strings.Repeat("--b\r\r\n", 300_000),
 		parts("Content-Disposition: attachment; " + repeated(`a="\`)), parts("Content-Type: a; " + repeated(";a*0=")),
 		parts("Content-Disposition: attachment; filename=" + repeated("=?x?b?!")),
 		parts("Content-Type: image/png\r\nContent-ID: " + repeated("a ")),
-		multi + "--m\r\nContent-Type: text/html\r\n\r\n" + strings.Repeat("cid:a ", 500_000) + "\r\n" +
+		multi + "--m\r\nContent-Type: text/html\r\n\r\n" + strings.Repeat("cid:a ", 100_000) + "\r\n" +
 			strings.Repeat("--m\r\nContent-Type: image/png\r\nContent-ID: <a a a>\r\n\r\na\r\n", 400),
-		from + "Content-Transfer-Encoding: base64\r\n\r\n" + strings.Repeat("=*", 12_000_000),
-		from + "Content-Transfer-Encoding: quoted-printable\r\n\r\n" + strings.Repeat("==", 2_000_000),
+		from + "Content-Transfer-Encoding: base64\r\n\r\n" + strings.Repeat("=*", 2_000_000),
+		from + "Content-Transfer-Encoding: quoted-printable\r\n\r\n" + strings.Repeat("==", 400_000),
 	} {
 		_, _, err := read(strings.NewReader(text))
 		t.Log(i, len(text), err) // either result is right

@@ -20,7 +20,8 @@ type input struct {
 	raw, out []byte
 	done     []byte // the part of out that is to be read
 	cr       bool   // a CR waits for the next byte
-	err      error  // the first error
+	err      error  // after done
+	returned error  // err, once Read has returned it
 }
 
 // limit lets n bytes be read before its next call. 0 lets all be read.
@@ -35,6 +36,7 @@ func (in *input) Read(p []byte) (int, error) {
 		in.done, in.err = nil, errHeaderSize
 	}
 	if len(in.done) == 0 {
+		in.returned = in.err
 		return 0, in.err
 	}
 	if in.limited {
@@ -61,9 +63,8 @@ func (in *input) fill() {
 	}
 	n, err := in.r.Read(in.raw)
 	in.err = err
-	if bytes.IndexByte(in.raw[:n], 0) >= 0 {
-		in.err = errNUL
-		return
+	if nul := bytes.IndexByte(in.raw[:n], 0); nul >= 0 {
+		n, in.err = nul, errNUL
 	}
 	in.out = in.out[:0]
 	for _, c := range in.raw[:n] {

@@ -130,8 +130,8 @@ func Read(r io.Reader, maxText int, open func(Attachment) (io.Writer, error)) (*
 	if err == nil {
 		_, err = io.Copy(io.Discard, p.in) // what follows the last boundary
 	}
-	if p.in.err != nil && p.in.err != io.EOF { //nolint:errorlint // a reader returns io.EOF itself
-		err = p.in.err // the cause of all others
+	if p.in.returned != nil && p.in.returned != io.EOF { //nolint:errorlint // a reader returns io.EOF itself
+		err = p.in.returned // the cause of all others
 	}
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (p *reader) flaw(f Flaw) {
 func (p *reader) ended(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
-	case p.in.err != nil && p.in.err != io.EOF: //nolint:errorlint // a reader returns io.EOF itself
+	case p.in.returned != nil && p.in.returned != io.EOF: //nolint:errorlint // a reader returns io.EOF itself
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		p.flaw(MissingBoundary)

@@ -18,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/mailparse"
 )
 
-const maxText = 5 << 20
+const maxText = 1 << 20
 
 // file is an attachment that was read.
 type file struct {
