@@ -126,15 +126,15 @@ func TestMailgunMessage(t *testing.T) {
 func TestMailgunVariables(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
-	vars := `{"Ann@Example.com": {"name": "A & <b>", "n": 7, "v:k": "own", "nested": "%recipient.n%"}, "bob@example.com": {}}`
+	vars := `{"Ann@Example.com": {"name": "A & <b>", "n": 7, "v:k": "own", "unsubscribe_url": "https://u", "nested": "%recipient.n%"}, "bob@example.com": {}}`
 	id := f.queued(f.multiform("//v3/"+domain+"//messages", "from", "shop@news.example.com", "to", "ann@example.com", "to", "Bob <bob@example.com>",
 		"recipient-variables", vars, "subject", "%recipient.n%", "html", "<i>%recipient.name%</i> %recipient.nested% 100% {%recipient.n%",
-		"text", "%recipient% %recipient_email%", "h:X-N", "%recipient.n%", "v:k", "%recipient.v:k%", "v:raw", "%recipient.n%x"))
+		"text", "%recipient% %recipient_email% %recipient.unsubscribe_url%", "h:X-N", "%recipient.n%", "v:k", "%recipient.v:k%", "v:raw", "%recipient.n%x"))
 	bs, to := f.batches()
 	subject, text, html := shown(&bs[0], &to[0][0])
-	require.Equal(t, []string{"7", "ann@example.com ann@example.com", "<i>A & <b></i> %recipient.n% 100% {7"}, []string{subject, text, html})
+	require.Equal(t, []string{"7", "ann@example.com ann@example.com https://u", "<i>A & <b></i> %recipient.n% 100% {7"}, []string{subject, text, html})
 	subject, text, html = shown(&bs[0], &to[0][1])
-	require.Equal(t, []string{"%recipient.n%", "Bob <bob@example.com> bob@example.com",
+	require.Equal(t, []string{"%recipient.n%", "Bob <bob@example.com> bob@example.com %recipient.unsubscribe_url%",
 		"<i>%recipient.name%</i> %recipient.nested% 100% {%recipient.n%"}, []string{subject, text, html})
 	require.Equal(t, "7", to[0][0].Fill(bs[0].Content.Headers[0].Value, nil))
 	require.Equal(t, []map[string]string{{"k": "own"}, nil}, []map[string]string{to[0][0].Metadata, to[0][1].Metadata})

@@ -259,6 +259,8 @@ func itemOf(d *feed.Described) (it item, ok bool) {
 		it.Level, it.Severity, it.Reason = "error", "permanent", "generic"
 		it.Status = &status{Code: 550, Message: words, Description: words}
 		switch d.Reason {
+		case models.OutcomeUnknown, models.NoFinalEvent: // it may have arrived
+			it.Level, it.Severity = "warn", "temporary"
 		case models.MailboxInvalid, models.MailboxFull, models.BounceUnknown, models.PolicyContent, models.PolicyReputation:
 			it.Reason = "bounce"
 		case models.SuppressedBounce:

@@ -29,11 +29,12 @@ func (f *filler) text(s string) string {
 			before, name = before[:len(before)-1], "{"+name
 		}
 		b.WriteString(intake.Literal(before))
-		switch {
-		case strings.HasSuffix(name, "unsubscribe_url"):
+		key := strings.TrimPrefix(name, "{")
+		switch own := strings.HasPrefix(key, "recipient"); {
+		case !own && strings.HasSuffix(key, "_url"):
 			f.unsubscribe = true
-			b.WriteString(strings.Repeat(" ", len(name)-len(strings.TrimPrefix(name, "{"))) + "{{unsubscribe_url}}")
-		case strings.HasSuffix(name, "unsubscribe_email"):
+			b.WriteString(strings.Repeat(" ", len(name)-len(key)) + "{{unsubscribe_url}}")
+		case !own: // there is no address to unsubscribe at
 		default:
 			n := slices.Index(f.names, name)
 			if n < 0 {
