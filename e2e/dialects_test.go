@@ -1,0 +1,152 @@
+//go:build full
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+)
+
+// foreign is a program in another language that speaks a dialect with the library of its users.
+type foreign struct {
+	*rig
+	folder string
+	env    []string
+}
+
+// newForeign returns a folder with the programs in testdata/dialects, and the product that speaks dialects.
+func newForeign(t *testing.T, dialects string) *foreign {
+	t.Helper()
+	r := newRig(t, testkit.Embedded(), simulator.Options{KeepContent: true}, "SAFEDELIVR_DIALECTS="+dialects)
+	r.start(r.addr, nil, "serve")
+	f := &foreign{rig: r, folder: t.TempDir()}
+	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/dialects")))
+	key := strings.TrimSpace(r.command("key", "add", "tester"))
+	f.env = append(os.Environ(), "URL=http://"+r.addr, "KEY="+key, "DOMAIN=demo.test", "NO_COLOR=1")
+	return f
+}
+
+// do runs a command, which must succeed, and returns what it printed.
+func (f *foreign) do(command string, args ...string) string {
+	f.t.Helper()
+	cmd := exec.CommandContext(f.t.Context(), command, args...)
+	cmd.Dir, cmd.Env = f.folder, f.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(f.t, err, "%s %v: %s", command, args, out)
+	return string(out)
+}
+
+// sent returns what the providers have of the mails of each case, by subject, when they are sent. Of one mail to several it is
+// the copy of the first.
+func (f *foreign) sent(scheduled int) map[string][]simulator.Copy {
+	f.t.Helper()
+	out := map[string][]simulator.Copy{}
+	for b, err := range f.client.Batches(f.t.Context(), client.ListOptions{}) {
+		require.NoError(f.t, err)
+		if b.State == client.BatchScheduled {
+			scheduled--
+			continue
+		}
+		f.done(f.id(b.ID))
+		for _, l := range f.logs(f.id(b.ID), "") {
+			for _, c := range f.sim.Copies(l.ID) {
+				out[b.Subject] = append(out[b.Subject], decoded(f.t, &c))
+			}
+		}
+	}
+	require.Zero(f.t, scheduled)
+	return out
+}
+
+// TestMailgunClients sends the corpus with the libraries that applications use for Mailgun. What the providers get is what
+// the client meant, and answers, errors, events and suppressions can be read.
+func TestMailgunClients(t *testing.T) {
+	t.Run("JavaScript", func(t *testing.T) {
+		f := newForeign(t, "mailgun")
+		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "mailgun.js@14.0.1", "form-data@4.0.4",
+			"nodemailer@10.6.1", "nodemailer-mailgun-transport@2.1.5")
+		out := f.do("node", "mailgun.mjs")
+		for _, line := range []string{
+			`(?m)^plain 200 <.+@demo\.test> Queued\. Thank you\.$`, `(?m)^many 200 <`, `(?m)^together 200 <`, `(?m)^mime <m7@app\.test>$`,
+			`(?m)^wrong 400 to parameter is not a valid address`, `(?m)^wrong 400 Need at least one of 'text' or 'html'`,
+			`(?m)^transport <.+@demo\.test>$`, `(?m)^event delivered html@demo\.test a b\|größe/2 \{"id":7\}$`, `(?m)^events 1$`,
+			`(?m)^bounce gone@demo\.test$`, `(?m)^destroyed 200$`,
+		} {
+			require.Regexp(t, line, out)
+		}
+		f.sameCorpus(f.sent(1))
+	})
+	t.Run("Python", func(t *testing.T) {
+		f := newForeign(t, "mailgun")
+		bin := filepath.Join(f.folder, "venv", "bin")
+		f.do("python3", "-m", "venv", "venv")
+		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19", "mailgun==1.10.0")
+		out := f.do(filepath.Join(bin, "python"), "anymail_mailgun.py")
+		for _, line := range []string{
+			`(?m)^django \['queued'\] True$`, `(?m)^merge \['queued'\] True$`, `(?m)^wrong 4\d\d$`,
+			`(?m)^official 200 Queued\. Thank you\.$`, `(?m)^events 200$`,
+		} {
+			require.Regexp(t, line, out)
+		}
+		copies := f.sent(0)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["django"][0].Text))
+		require.Equal(t, "Größe.pdf", copies["django"][0].Attachments[0].Filename)
+		require.Equal(t, "help@demo.test", copies["django"][0].Headers["Reply-To"])
+		require.Equal(t, []string{"cc2@demo.test"}, copies["django"][0].Visible)
+		texts := map[string]string{}
+		for _, c := range copies["merge"] {
+			texts[c.Headers["X-Own"]] = strings.TrimSpace(c.Text)
+		}
+		require.Equal(t, map[string]string{"one": "Hi <Ann>", "two": "Hi Bo"}, texts)
+		require.NotContains(t, copies, "wrong")
+	})
+}
+
+// sameCorpus compares the mails at the providers with what mailgun.mjs means.
+func (f *foreign) sameCorpus(copies map[string][]simulator.Copy) {
+	f.t.Helper()
+	numbers := map[string]int{}
+	for name, cs := range copies {
+		numbers[name] = len(cs)
+	}
+	require.Equal(f.t, map[string]int{"plain": 1, "html": 1, "attachment": 1, "inline": 1, "calendar": 1, "many": 1000, "together": 1,
+		"mime": 1, "transport": 1}, numbers)
+	text := func(name string) string { return strings.TrimSpace(copies[name][0].Text) }
+	require.Equal(f.t, "Hällo {{you}}\n100% %recipient.x%", text("plain"))
+	require.Equal(f.t, "<p>Grüße & {{x}}</p>", copies["html"][0].HTML)
+	require.Equal(f.t, "№ 7", copies["html"][0].Headers["X-Order"])
+	require.Equal(f.t, "Hällo {{x}}", text("mime"))
+	ids := ""
+	for name, value := range copies["mime"][0].Headers {
+		if name = strings.ToLower(name); name == "message-id" || name == "references" {
+			ids += value
+		}
+	}
+	require.Equal(f.t, "<m7@app.test>", ids, "%v", copies["mime"][0].Headers)
+	names := map[string]string{}
+	for _, c := range []string{"attachment", "inline", "calendar", "transport"} {
+		for _, a := range copies[c][0].Attachments {
+			names[c] += a.Filename + " " + a.Type + " " + a.ContentID + "\n"
+		}
+	}
+	require.Contains(f.t, names["attachment"], "Größe a.pdf application/pdf")
+	require.Contains(f.t, names["inline"], "logo.png")
+	require.Contains(f.t, names["calendar"], "a.ics text/calendar")
+	require.Contains(f.t, copies["transport"][0].HTML, "cid:")
+	require.Equal(f.t, []string{"bob@demo.test", "cc@demo.test"}, copies["together"][0].Visible)
+	values := map[string]bool{}
+	for _, c := range copies["many"] {
+		require.Regexp(f.t, `^<b>P<\d+></b> \d+$`, c.HTML)
+		values[c.HTML] = true
+	}
+	require.Len(f.t, values, 1000)
+}
