@@ -3,9 +3,14 @@
 package e2e
 
 import (
+	"encoding/pem"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -108,6 +113,79 @@ func TestMailgunClients(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{"one": "Hi <Ann>", "two": "Hi Bo"}, texts)
 		require.NotContains(t, copies, "wrong")
+	})
+}
+
+// TestSymfony sends with Symfony Mailer, by the messages of Mailgun and by whole ones. It needs TLS, which a proxy has.
+func TestSymfony(t *testing.T) {
+	f := newForeign(t, "mailgun")
+	to, err := url.Parse("http://" + f.addr)
+	require.NoError(t, err)
+	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(to))
+	defer proxy.Close()
+	ca := filepath.Join(f.folder, "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw})
+	require.NoError(t, os.WriteFile(ca, block, 0o600))
+	f.env = append(f.env, "URL="+proxy.URL, "CA="+ca)
+	out := f.do("php", "mailgun.php")
+	require.Equal(t, 2, strings.Count(out, "wrong Unable to send an email: to parameter is not a valid address"), out)
+	copies := f.sent(0)
+	for _, scheme := range []string{"mailgun+api", "mailgun+https"} {
+		require.Regexp(t, `(?m)^`+regexp.QuoteMeta(scheme)+` .*@`, out)
+		require.Len(t, copies[scheme], 1, scheme)
+		c := copies[scheme][0]
+		require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, c.Visible, scheme)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(c.Text))
+		require.Equal(t, "№ 7", c.Headers["X-Order"])
+		require.Equal(t, "help@demo.test", c.Headers["Reply-To"])
+		require.Len(t, c.Attachments, 2, scheme)
+		require.Contains(t, c.HTML, "cid:"+c.Attachments[0].ContentID+c.Attachments[1].ContentID, scheme)
+	}
+	require.Len(t, copies, 2)
+}
+
+// TestResendClients is TestMailgunClients for Resend.
+func TestResendClients(t *testing.T) {
+	t.Run("JavaScript", func(t *testing.T) {
+		f := newForeign(t, "resend")
+		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "resend@6.38.0")
+		out := f.do("node", "resend.mjs")
+		for _, line := range []string{
+			`(?m)^moved true$`, `(?m)^cancelled email$`, `(?m)^many 100$`, `(?m)^some 1 1$`, `(?m)^wrong 422 validation_error Invalid .to. field`,
+			`(?m)^wrong 404 not_found `, `(?m)^read delivered html@demo\.test help@demo\.test welcome$`, `(?m)^list 100 true 6$`,
+		} {
+			require.Regexp(t, line, out)
+		}
+		keys := regexp.MustCompile(`(?m)^key (.+)$`).FindAllString(out, -1)
+		require.Len(t, keys, 2)
+		require.Equal(t, keys[0], keys[1])
+		copies := f.sent(0)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
+		require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+copies["html"][0].Attachments[1].ContentID+`">`, copies["html"][0].HTML)
+		require.Equal(t, "№ 7", copies["html"][0].Headers["X-Order"])
+		require.Equal(t, "Größe a.pdf", copies["html"][0].Attachments[0].Filename)
+		require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, copies["together"][0].Visible)
+		require.Len(t, copies["key"], 1)
+		require.Len(t, copies["many"], 100)
+		require.Len(t, copies["some"], 1)
+	})
+	t.Run("Python", func(t *testing.T) {
+		f := newForeign(t, "resend")
+		bin := filepath.Join(f.folder, "venv", "bin")
+		f.do("python3", "-m", "venv", "venv")
+		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19", "resend==2.52.0", "requests")
+		out := f.do(filepath.Join(bin, "python"), "resend_clients.py")
+		for _, line := range []string{
+			`(?m)^same True$`, `(?m)^read python$`, `(?m)^batch 2$`, `(?m)^wrong 422$`, `(?m)^anymail \['queued'\] True$`,
+		} {
+			require.Regexp(t, line, out)
+		}
+		copies := f.sent(0)
+		require.Len(t, copies["python"], 1)
+		require.Len(t, copies["batch"], 2)
+		require.Equal(t, "a.pdf", copies["python"][0].Attachments[0].Filename)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["anymail"][0].Text))
+		require.Equal(t, []string{"cc2@demo.test"}, copies["anymail"][0].Visible)
 	})
 }
 

@@ -56,6 +56,8 @@ tools() {
 	need 'command -v dovecot' dovecot-imapd || code=1 # an IMAP server
 	need 'ruby -e "require \"action_mailer\""' ruby-actionmailer || code=1 # the recipes
 	need '[ -d /usr/share/php/Illuminate/Http ]' php-symfony-mailer php-illuminate-http php-guzzlehttp-guzzle || code=1
+	# Applications of PHP speak the API of Mailgun with it.
+	need '[ -d /usr/share/php/Symfony/Component/Mailer/Bridge/Mailgun ]' php-symfony-mailgun-mailer php-symfony-http-client php-curl || code=1
 	need 'python3 -m pip --version' python3-pip || code=1 # schemas of Kubernetes and the client in Python
 	need 'python3 -c "import ensurepip"' python3-venv || code=1
 	# shellcheck disable=SC2016 # need expands it
