@@ -189,6 +189,43 @@ func TestResendClients(t *testing.T) {
 	})
 }
 
+// TestPostmarkClients is TestMailgunClients for Postmark.
+func TestPostmarkClients(t *testing.T) {
+	t.Run("JavaScript", func(t *testing.T) {
+		f := newForeign(t, "postmark")
+		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "postmark@5.1.0")
+		out := f.do("node", "postmark.mjs")
+		for _, line := range []string{
+			`(?m)^plain 0 OK plain@demo\.test [0-9a-f-]{36}$`, `(?m)^html 0 OK Ann <html@demo\.test>, bob@demo\.test `, `(?m)^many 100 300$`,
+			`(?m)^wrong InvalidEmailRequestError 422 300 Invalid 'To' address`, `(?m)^wrong InvalidAPIKeyError 401 10$`,
+		} {
+			require.Regexp(t, line, out)
+		}
+		copies := f.sent(0)
+		require.Len(t, copies, 3)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
+		c := copies["html"][0]
+		require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+c.Attachments[1].ContentID+`">`, c.HTML)
+		require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"], c.Headers["Reply-To"], c.Attachments[0].Filename})
+		require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, c.Visible)
+		require.Len(t, copies["many"], 100)
+	})
+	t.Run("Python", func(t *testing.T) {
+		f := newForeign(t, "postmark")
+		bin := filepath.Join(f.folder, "venv", "bin")
+		f.do("python3", "-m", "venv", "venv")
+		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19")
+		out := f.do(filepath.Join(bin, "python"), "anymail_postmark.py")
+		require.Contains(t, out, "django {'django@demo.test': 'sent', 'bob@demo.test': 'sent', 'cc2@demo.test': 'sent'}")
+		require.Contains(t, out, "merge ['sent'] 2\n")
+		require.Contains(t, out, "wrong AnymailRecipientsRefused")
+		copies := f.sent(0)
+		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["django"][0].Text))
+		require.Equal(t, "Größe.pdf", copies["django"][0].Attachments[0].Filename)
+		require.Len(t, copies["merge"], 2)
+	})
+}
+
 // sameCorpus compares the mails at the providers with what mailgun.mjs means.
 func (f *foreign) sameCorpus(copies map[string][]simulator.Copy) {
 	f.t.Helper()

@@ -16,7 +16,7 @@ import (
 // Dialect is the API of another service.
 type Dialect struct {
 	Name   string
-	Prefix []string // of its paths; an unknown path is answered in its shape
+	Prefix []string // of its paths, without a slash at the end; an unknown path below is answered in its shape
 	Routes []Route
 	// Fail returns the status and the body of the answer to a request that failed.
 	Fail func(e *problem.Error) (status int, body any)
@@ -52,7 +52,7 @@ type Answer struct {
 // Owns reports whether the dialect answers a path.
 func (d *Dialect) Owns(path string) bool {
 	for _, prefix := range d.Prefix {
-		if strings.HasPrefix(path, prefix) {
+		if path == prefix || strings.HasPrefix(path, prefix+"/") {
 			return true
 		}
 	}

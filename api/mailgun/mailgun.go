@@ -20,7 +20,7 @@ const Name = "mailgun"
 
 // New returns the dialect.
 func New() *dialect.Dialect {
-	d := &dialect.Dialect{Name: Name, Prefix: []string{"/v3/", "/v1/analytics/"}, Fail: fail}
+	d := &dialect.Dialect{Name: Name, Prefix: []string{"/v3", "/v1/analytics"}, Fail: fail}
 	add := func(method, path string, scope models.Scope, handle func(*dialect.Request) (dialect.Answer, error)) {
 		d.Routes = append(d.Routes, dialect.Route{Method: method, Path: path, Scope: scope, Handle: inDomain(handle)})
 	}
