@@ -153,6 +153,7 @@ var allowed = map[string][]string{
 	"api/dialect":         {"models", "service", "service/intake", "service/mailparse", "service/problem"},
 	"api/resend":          {"api/dialect", "models", "service", "service/..."},
 	"api/postmark":        {"api/dialect", "models", "service", "service/..."},
+	"api/sendgrid":        {"api/dialect", "models", "service", "service/..."},
 	"api/mailgun":         {"api/dialect", "client", "models", "models/feed", "service", "service/...", "service/mailparse"},
 	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service", "service/..."},
 	"dashboard":           {"client", "models", "models/...", "service/...", "dashboard/..."},

@@ -29,12 +29,14 @@ func (s *Server) Speaks(path string) bool { return s.dialectOf(path) != nil }
 // dialectOf returns the dialect that answers a path, or nil.
 func (s *Server) dialectOf(path string) *dialect.Dialect {
 	path = dialect.Clean(path)
+	var found *dialect.Dialect
+	longest := 0
 	for _, d := range s.cfg.Dialects {
-		if d.Owns(path) {
-			return d
+		if n := d.Owns(path); n > longest {
+			found, longest = d, n
 		}
 	}
-	return nil
+	return found
 }
 
 // authenticateIn is authenticate for a dialect, whose clients send the key in several ways.

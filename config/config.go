@@ -36,7 +36,7 @@ type Config struct {
 	// what this process does, separated by commas; separate processes need PostgreSQL, or Cassandra and RabbitMQ
 	Roles []string `koanf:"roles" oneof:"api,webhooks,worker" default:"api,webhooks,worker"`
 	// APIs of other services that applications may speak, separated by commas; see [switch](switch.md)
-	Dialects []string `koanf:"dialects" oneof:"mailgun,resend,postmark"`
+	Dialects []string `koanf:"dialects" oneof:"mailgun,sendgrid,resend,postmark"`
 	// name of this process; must be unique. If it is not set, it is the host name and the process ID
 	Worker string `koanf:"worker"`
 	// lowest level of the lines of the log

@@ -226,6 +226,36 @@ func TestPostmarkClients(t *testing.T) {
 	})
 }
 
+// TestSendGridClients is TestMailgunClients for SendGrid.
+func TestSendGridClients(t *testing.T) {
+	f := newForeign(t, "mailgun,sendgrid")
+	f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "@sendgrid/mail@8.1.6", "@sendgrid/client@8.1.6")
+	out := f.do("node", "sendgrid.mjs")
+	bin := filepath.Join(f.folder, "venv", "bin")
+	f.do("python3", "-m", "venv", "venv")
+	f.do(filepath.Join(bin, "pip"), "install", "--quiet", "sendgrid==6.12.5")
+	out += f.do(filepath.Join(bin, "python"), "sendgrid_clients.py")
+	for _, line := range []string{
+		`(?m)^plain 202 [0-9a-f]{32}$`, `(?m)^html 202$`, `(?m)^wrong 400 personalizations\.0$`, `(?m)^wrong 400 template_id$`,
+		`(?m)^python 202 32$`,
+	} {
+		require.Regexp(t, line, out)
+	}
+	copies := f.sent(0)
+	require.Len(t, copies, 4)
+	require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
+	c := copies["html"][0]
+	require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+c.Attachments[1].ContentID+`">`, c.HTML)
+	require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"], c.Headers["Reply-To"], c.Attachments[0].Filename})
+	require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, c.Visible)
+	require.Len(t, copies["many"], 100)
+	values := map[string]bool{}
+	for _, c := range copies["python"] {
+		values[strings.TrimSpace(c.HTML)] = true
+	}
+	require.Equal(t, map[string]bool{"<p>P0</p>": true, "<p>P1</p>": true, "<p>P2</p>": true}, values)
+}
+
 // sameCorpus compares the mails at the providers with what mailgun.mjs means.
 func (f *foreign) sameCorpus(copies map[string][]simulator.Copy) {
 	f.t.Helper()

@@ -49,14 +49,15 @@ type Answer struct {
 	Header http.Header
 }
 
-// Owns reports whether the dialect answers a path.
-func (d *Dialect) Owns(path string) bool {
+// Owns returns the length of the prefix by which the dialect answers a path; 0: it does not.
+func (d *Dialect) Owns(path string) int {
+	longest := 0
 	for _, prefix := range d.Prefix {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
-			return true
+			longest = max(longest, len(prefix))
 		}
 	}
-	return false
+	return longest
 }
 
 // Clean returns a path without repeated slashes and without one at its end: clients join base URL and path by text.

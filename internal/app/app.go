@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/api/mailgun"
 	"github.com/safedelivr/safedelivr/api/postmark"
 	"github.com/safedelivr/safedelivr/api/resend"
+	"github.com/safedelivr/safedelivr/api/sendgrid"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -263,7 +264,8 @@ func (a *App) listen(ctx context.Context) error {
 }
 
 // dialects are the APIs of other services, by the names that operators give them.
-var dialects = map[string]func() *dialect.Dialect{mailgun.Name: mailgun.New, resend.Name: resend.New, postmark.Name: postmark.New}
+var dialects = map[string]func() *dialect.Dialect{mailgun.Name: mailgun.New, resend.Name: resend.New, postmark.Name: postmark.New,
+	sendgrid.Name: sendgrid.New}
 
 func (a *App) buildAPI(context.Context) error {
 	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log}

@@ -1,0 +1,356 @@
+package sendgrid
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/mail"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+const (
+	maxBody = 60 << 20 // 30 MB of a mail as base64, and more
+	maxMail = 1000     // personalizations, and addresses, of a request
+	maxKey  = 255      // bytes of an idempotency key
+)
+
+// request is a request for mail.
+type request struct {
+	dialect.Object
+	parts  []dialect.Object // personalizations
+	groups [][]int          // of personalizations that share a batch
+	alone  []bool           // a group is one mail to several
+}
+
+// send is POST /v3/mail/send.
+func send(r *dialect.Request) (dialect.Answer, error) {
+	var q request
+	if err := dialect.ReadJSON(r, maxBody, &q.Object); err != nil {
+		return dialect.Answer{}, err
+	}
+	if err := q.check(); err != nil {
+		return dialect.Answer{}, err
+	}
+	sandbox := q.setting("mail_settings", "sandbox_mode")
+	if sandbox || len(q.groups) > 1 { // all are checked before the first is stored
+		for i := range q.groups {
+			if _, err := q.accept(r, i, nil); err != nil {
+				return dialect.Answer{}, err
+			}
+		}
+	}
+	if sandbox {
+		return dialect.Answer{Status: http.StatusOK}, nil
+	}
+	var first models.ID
+	err := r.Once(digest(q.Object), func(repeat service.Repeat) error {
+		for i := range q.groups {
+			one := repeat
+			if one.Key += "/" + strconv.Itoa(i); len(one.Key) > maxKey {
+				one.Key = digest(one.Key)
+			}
+			id, err := q.accept(r, i, &one)
+			if err != nil {
+				return err // a repeat stores the rest
+			}
+			if i == 0 {
+				first = id
+			}
+		}
+		return nil
+	})
+	header := http.Header{"X-Message-Id": {strings.ReplaceAll(first.String(), "-", "")}}
+	return dialect.Answer{Status: http.StatusAccepted, Batch: first, Header: header}, err
+}
+
+func digest(v any) string {
+	sum := sha256.Sum256(dialect.Canonical(v))
+	return hex.EncodeToString(sum[:])
+}
+
+// check reads the personalizations and groups them.
+func (q *request) check() error {
+	if json.Unmarshal(q.Raw("personalizations"), &q.parts) != nil || len(q.parts) == 0 || len(q.parts) > maxMail {
+		return invalid("personalizations", "It must be a list of 1 to 1000 objects.")
+	}
+	if q.Raw("sections") != nil {
+		return invalid("sections", "Safedelivr has no sections.")
+	}
+	if q.Raw("reply_to") != nil && q.Raw("reply_to_list") != nil {
+		return invalid("reply_to", "There may be only one of reply_to and reply_to_list.")
+	}
+	known := map[string]int{}
+	for i, p := range q.parts {
+		var to []json.RawMessage
+		if json.Unmarshal(p.Raw("to"), &to) != nil || len(to) == 0 {
+			return invalid("personalizations."+strconv.Itoa(i)+".to", "It must be a list of addresses.")
+		}
+		several := len(to) > 1 || p.Raw("cc") != nil || p.Raw("bcc") != nil
+		alike := dialect.Object{}
+		for _, name := range []string{"subject", "from", "reply_to", "headers", "send_at"} {
+			if raw := p.Raw(name); raw != nil {
+				alike[name] = raw
+			}
+		}
+		key := digest(alike)
+		if group, ok := known[key]; ok && !several {
+			q.groups[group] = append(q.groups[group], i)
+			continue
+		}
+		if !several {
+			known[key] = len(q.groups)
+		}
+		q.groups, q.alone = append(q.groups, []int{i}), append(q.alone, several)
+	}
+	return nil
+}
+
+// setting reports whether a setting of a group is on.
+func (q *request) setting(group, name string) bool {
+	var settings, one dialect.Object
+	_ = json.Unmarshal(q.Raw(group), &settings) // no object: it is off
+	_ = json.Unmarshal(settings.Raw(name), &one)
+	return one.Text("enable") == "true"
+}
+
+// accept stores the mail of a group. Without a repeat it only checks it.
+func (q *request) accept(r *dialect.Request, group int, repeat *service.Repeat) (models.ID, error) {
+	in := r.Service.NewIntake(r.Context(), r.Who)
+	defer in.Close()
+	if err := q.read(in, group); err != nil {
+		return models.ID{}, err
+	}
+	if repeat == nil {
+		_, err := r.Service.DryRunAccept(r.Context(), r.Who, in)
+		return models.ID{}, err
+	}
+	a, _, err := r.Service.Accept(r.Context(), r.Who, in, *repeat)
+	return a.ID, err
+}
+
+// read turns the personalizations of a group into a batch.
+func (q *request) read(in *intake.Intake, group int) error {
+	b, p := &in.Batch, q.parts[q.groups[group][0]]
+	s := newSubstitutes(q, q.groups[group])
+	var err error
+	if b.From, err = addressOf(cmp.Or(string(p.Raw("from")), string(q.Raw("from"))), "from"); err != nil {
+		return err
+	}
+	replies := "[" + strings.Trim(cmp.Or(string(p.Raw("reply_to")), string(q.Raw("reply_to")), string(q.Raw("reply_to_list"))), "[] \n") + "]"
+	if b.ReplyTo, err = addressesOf(json.RawMessage(replies), "reply_to"); err != nil {
+		return err
+	}
+	b.Subject = s.text(cmp.Or(p.Text("subject"), q.Text("subject")))
+	b.AllowDuplicates, b.Together = !q.alone[group], q.alone[group]
+	if q.alone[group] {
+		if b.CC, err = addressesOf(p.Raw("cc"), "cc"); err != nil {
+			return err
+		}
+		if b.BCC, err = addressesOf(p.Raw("bcc"), "bcc"); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func() error{
+		func() error { return q.readContent(in, s) },
+		func() error { return readHeaders(b, p.Raw("headers"), s) },
+		func() error { return readHeaders(b, q.Raw("headers"), s) },
+		func() error { return q.readOptions(b, p) },
+		func() error { return in.AddContent(len(b.Subject) + len(b.Text) + len(b.HTML)) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return q.readRecipients(in, group, s)
+}
+
+// readRecipients reads the recipients of a group.
+func (q *request) readRecipients(in *intake.Intake, group int, s *substitutes) error {
+	var list []intake.Recipient
+	for _, i := range q.groups[group] {
+		p := q.parts[i]
+		to, err := addressesOf(p.Raw("to"), "personalizations."+strconv.Itoa(i)+".to")
+		if err != nil {
+			return err
+		}
+		for k, address := range to {
+			r := intake.Recipient{Email: address}
+			if k == 0 {
+				r.Raw, r.Metadata = s.values(p), texts(p.Raw("custom_args"))
+				q.templateVars(&r, p)
+			}
+			list = append(list, r)
+		}
+	}
+	if len(list) > maxMail {
+		return invalid("personalizations", "A request may have 1000 recipients.")
+	}
+	return in.Read(intake.Of(list...))
+}
+
+// templateVars sets the values of a template.
+func (q *request) templateVars(r *intake.Recipient, p dialect.Object) {
+	if q.Text("template_id") == "" {
+		return
+	}
+	var data dialect.Object
+	_ = json.Unmarshal(p.Raw("dynamic_template_data"), &data) // no object: there are no values
+	r.Vars = map[string]string{}
+	for name, raw := range data {
+		if r.Vars[name] = data.Text(name); len(raw) > 0 && raw[0] != '"' {
+			r.JSON = append(r.JSON, name)
+		}
+	}
+}
+
+// readContent reads the bodies and the attachments, or the name of a template.
+func (q *request) readContent(in *intake.Intake, s *substitutes) error {
+	b := &in.Batch
+	var content, list []dialect.Object
+	if raw := q.Raw("content"); raw != nil && json.Unmarshal(raw, &content) != nil {
+		return invalid("content", "It must be a list of objects with type and value.")
+	}
+	if raw := q.Raw("attachments"); raw != nil && json.Unmarshal(raw, &list) != nil {
+		return invalid("attachments", "It must be a list of objects.")
+	}
+	var files dialect.Files
+	for _, c := range content {
+		kind, value := c.Text("type"), c.Text("value")
+		switch base, _, _ := strings.Cut(kind, ";"); {
+		case base == "text/plain" && b.Text == "":
+			b.Text = s.text(value)
+		case base == "text/html" && b.HTML == "":
+			b.HTML = s.text(value)
+		case value != "" && base != "text/x-amp-html":
+			if err := files.Attach(in, "", kind, "", strings.NewReader(value)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range list {
+		data, ok := a.Bytes("content")
+		if !ok {
+			return invalid("attachments", "content must be base64.")
+		}
+		id := ""
+		if a.Text("disposition") == "inline" {
+			id = strings.Trim(a.Text("content_id"), "<>")
+		}
+		if err := files.Attach(in, a.Text("filename"), a.Text("type"), id, bytes.NewReader(data)); err != nil {
+			return err
+		}
+	}
+	if b.HTML = files.Rewrite(b.HTML); q.Text("template_id") != "" {
+		b.Template, b.Subject, b.Text, b.HTML = q.Text("template_id"), "", "", ""
+	}
+	return nil
+}
+
+// readHeaders adds header fields. Those that belong to the gateway are left out.
+func readHeaders(b *intake.Batch, raw json.RawMessage, s *substitutes) error {
+	var headers dialect.Object
+	if raw != nil && json.Unmarshal(raw, &headers) != nil {
+		return invalid("headers", "It must be an object.")
+	}
+	names := make([]string, 0, len(headers))
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		value := strings.TrimSpace(models.OneLine(headers.Text(name)))
+		if value != "" && !intake.IsReserved(name) && models.FindHeader(b.Headers, name) < 0 {
+			b.Headers = append(b.Headers, models.Header{Name: name, Value: s.text(value)})
+		}
+	}
+	return nil
+}
+
+// readOptions reads what else a mail may have.
+func (q *request) readOptions(b *intake.Batch, p dialect.Object) error {
+	categories, ok := q.Texts("categories")
+	if !ok {
+		return invalid("categories", "It must be a list of texts.")
+	}
+	for _, category := range categories {
+		if !slices.Contains(b.Tags, category) {
+			b.Tags = append(b.Tags, category)
+		}
+	}
+	b.Metadata = texts(q.Raw("custom_args"))
+	if text := cmp.Or(p.Text("send_at"), q.Text("send_at")); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || seconds < 0 || seconds > 1<<37 {
+			return invalid("send_at", "It must be a Unix time in seconds.")
+		}
+		if at := time.Unix(seconds, 0); at.After(time.Now()) {
+			b.DeliverAt = at.UTC().Format(time.RFC3339)
+		}
+	}
+	b.TrackOpens, b.TrackClicks = q.setting("tracking_settings", "open_tracking"), q.setting("tracking_settings", "click_tracking")
+	if on := q.setting("tracking_settings", "subscription_tracking"); on {
+		b.Unsubscribe = &on
+	}
+	var asm dialect.Object
+	if json.Unmarshal(q.Raw("asm"), &asm) == nil && asm.Text("group_id") != "" {
+		b.Category = "group-" + asm.Text("group_id")
+	}
+	return nil
+}
+
+// texts returns an object whose values are texts.
+func texts(raw json.RawMessage) map[string]string {
+	var values dialect.Object
+	if json.Unmarshal(raw, &values) != nil || len(values) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(values))
+	for name := range values {
+		out[name] = values.Text(name)
+	}
+	return out
+}
+
+// addressOf returns an address {email, name} as the intake reads it.
+func addressOf(raw, field string) (string, error) {
+	var a struct{ Email, Name string }
+	if raw == "" {
+		return "", nil
+	}
+	if json.Unmarshal([]byte(raw), &a) != nil {
+		return "", invalid(field, "It must be an object with email and name.")
+	}
+	if a.Name == "" {
+		return a.Email, nil
+	}
+	if _, err := intake.ParseAddress(a.Email); err != nil {
+		return a.Email, nil //nolint:nilerr // the intake reports it
+	}
+	return (&mail.Address{Name: models.OneLine(a.Name), Address: a.Email}).String(), nil
+}
+
+func addressesOf(raw json.RawMessage, field string) (out []string, err error) {
+	var list []json.RawMessage
+	if len(raw) > 0 && json.Unmarshal(raw, &list) != nil {
+		return nil, invalid(field, "It must be a list of addresses.")
+	}
+	for _, one := range list {
+		address, err := addressOf(string(one), field)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, address)
+	}
+	return out, nil
+}

@@ -1,0 +1,20 @@
+# Sends mail with the library of SendGrid for Python. The subject of each mail names its case.
+import os
+
+from sendgrid import SendGridAPIClient
+from sendgrid.helpers.mail import Mail, Personalization, Substitution, To
+
+url, key, domain = os.environ["URL"], os.environ["KEY"], os.environ["DOMAIN"]
+client = SendGridAPIClient(key, host=url)
+mail = Mail(from_email=f"shop@{domain}", subject="python", html_content="<p>-name-</p>")
+for i in range(3):
+    p = Personalization()
+    p.add_to(To(f"python{i}@demo.test"))
+    p.add_substitution(Substitution("-name-", f"P{i}"))
+    mail.add_personalization(p)
+answer = client.send(mail)
+print("python", answer.status_code, len(answer.headers["X-Message-Id"]))
+try:
+    client.send(Mail(from_email=f"shop@{domain}", to_emails="a@-.test", subject="wrong", html_content="t"))
+except Exception as e:
+    print("wrong", e.status_code, e.to_dict["errors"][0]["field"])
