@@ -44,7 +44,6 @@ func (s *Server) identifyBy(c *gin.Context, secret string) {
 	}
 	known.Mark(c.Request.Context())
 	c.Set(callerKey, who)
-	c.Next()
 }
 
 // needs refuses callers without a scope. What belongs to the installation needs operate instead.

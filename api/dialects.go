@@ -50,7 +50,12 @@ func (s *Server) authenticateIn(c *gin.Context) {
 		s.fail(c, service.Fail(service.Unauthorized, "no_key", "Send the API key as the password of any user (Basic), or as Bearer."))
 		return
 	}
-	s.identifyBy(c, secret)
+	if s.identifyBy(c, secret); c.IsAborted() {
+		return
+	}
+	who := caller(c)
+	who.Via = c.MustGet(dialectKey).(*dialect.Dialect).Name //nolint:forcetypeassert // as it was set
+	c.Set(callerKey, who)
 }
 
 // carryOutIn handles the requests of a call of a dialect.

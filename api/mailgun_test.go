@@ -107,6 +107,7 @@ func TestMailgunMessage(t *testing.T) {
 	bs, to := f.batches()
 	b, c := bs[0], bs[0].Content
 	require.Equal(t, &models.Envelope{To: 3, CC: 1, BCC: 1}, b.Envelope)
+	require.Equal(t, "mailgun", b.Via)
 	require.Equal(t, models.Address{Email: "ann@example.com", Name: "Smith, Ann"}, models.Address{Email: to[0][0].Email, Name: to[0][0].Name})
 	require.Equal(t, "Shop, Inc.", c.From.Name)
 	subject, text, html := shown(&b, &to[0][0])

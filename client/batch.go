@@ -190,6 +190,8 @@ type Batch struct {
 	Lane            Lane              `json:"lane,omitempty"`
 	// The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same
 	// hour.
+	// Via is the API of another service, like `mailgun`, or the protocol `smtp`, by which it came. Empty: the own API.
+	Via        string    `json:"via,omitempty"`
 	LaneLimit  string    `json:"lane_limit,omitempty" schema:"LimitName"`
 	OnUnknown  OnUnknown `json:"on_unknown,omitempty"`
 	Providers  []string  `json:"providers,omitempty"`

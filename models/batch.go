@@ -203,6 +203,7 @@ type Batch struct {
 	Groups           []Group         `json:"groups,omitempty"`      // in which the sums count it
 	Envelope         *Envelope       `json:"envelope,omitempty"`    // nil: each recipient has a mail of its own
 	Lane             Lane            `json:"lane"`
+	Via              string          `json:"via,omitempty"`        // the dialect or protocol by which it came; empty: our API
 	LaneLimit        Limit           `json:"lane_limit,omitempty"` // that made it bulk; empty: it is as requested
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`

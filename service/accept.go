@@ -76,7 +76,7 @@ func (s *Service) acceptOnce(
 		}
 	}
 	a, replayed, err = once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
-		b.ID, b.User = c.ID, who.User
+		b.ID, b.User, b.Via = c.ID, who.User, who.Via
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {

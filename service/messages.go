@@ -82,6 +82,7 @@ func (m *messageSender) Take(
 
 // Send implements changes.Sender.
 func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Intake) (abandoned bool, err error) {
+	b.Via = m.who.Via
 	giveBack, err := takeLane(ctx, m.quotas, m.who, b)
 	if err != nil {
 		return false, err

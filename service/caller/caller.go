@@ -16,6 +16,7 @@ type Caller struct {
 	By       string         // name in the command log; default: User
 	Operator bool           // may control what belongs to others
 	Everyone bool           // lists have the mail of all users; only for operators
+	Via      string         // the dialect or protocol of the request; empty: the own API
 	Scopes   []models.Scope // scopes of the API key; empty: everything that the user may do
 }
 

@@ -53,6 +53,7 @@ type BatchView struct {
 	Category         string               `json:"category,omitempty"`
 	Metadata         map[string]string    `json:"metadata,omitempty"`
 	Lane             models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
+	Via              string               `json:"via,omitempty"`        // the dialect or protocol by which it came
 	LaneLimit        models.Limit         `json:"lane_limit,omitempty"` // that made it bulk
 	OnUnknown        models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
 	Providers        []string             `json:"providers,omitempty"`
@@ -135,6 +136,7 @@ func (s *Reader) view(ctx context.Context, b *models.Batch) (BatchView, int, err
 		Category:   b.Category,
 		Metadata:   b.Metadata,
 		Lane:       b.Lane,
+		Via:        b.Via,
 		LaneLimit:  b.LaneLimit,
 		OnUnknown:  b.OnUnknown,
 		Providers:  b.Providers,

@@ -2516,7 +2516,8 @@ export interface components {
                 [key: string]: string;
             };
             lane?: components["schemas"]["Lane"];
-            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
+            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. Via is the API of another service, like `mailgun`, or the protocol `smtp`, by which it came. Empty: the own API. */
+            via?: string;
             lane_limit?: components["schemas"]["LimitName"];
             on_unknown?: components["schemas"]["OnUnknown"];
             providers?: string[];

@@ -1232,6 +1232,7 @@ Batch = TypedDict(
         'category': NotRequired[str],
         'metadata': NotRequired[dict[str, str]],
         'lane': NotRequired[Lane],
+        'via': NotRequired[str],
         'lane_limit': NotRequired[LimitName],
         'on_unknown': NotRequired[OnUnknown],
         'providers': NotRequired[list[str]],
