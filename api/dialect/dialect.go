@@ -52,7 +52,7 @@ type Answer struct {
 // Owns reports whether the dialect answers a path.
 func (d *Dialect) Owns(path string) bool {
 	for _, prefix := range d.Prefix {
-		if strings.HasPrefix(path, prefix) {
+		if strings.HasPrefix(path+"/", prefix) {
 			return true
 		}
 	}

@@ -37,6 +37,9 @@ func (f *filler) text(s string) string {
 		case !own: // there is no address to unsubscribe at
 		default:
 			n := slices.Index(f.names, name)
+			if n < 0 && len(f.names) > intake.MaxVars { // the message is refused
+				continue
+			}
 			if n < 0 {
 				n, f.names = len(f.names), append(f.names, name)
 			}
@@ -47,7 +50,8 @@ func (f *filler) text(s string) string {
 	return b.String()
 }
 
-// values returns the values of the placeholders for a recipient, in their order. What has no value stays as it was written.
+// values returns the values of the placeholders for a recipient, in their order. What has no value stays as it was
+// written.
 func (f *filler) values(to *address) []string {
 	out := make([]string, len(f.names))
 	first, last, _ := strings.Cut(to.name, " ")
