@@ -129,6 +129,55 @@ func TestMailgunPages(t *testing.T) {
 	require.NoError(t, list.Err())
 }
 
+// TestMailgunOtherSender: an application sends from the domain of its site, with another domain in the path, as at
+// Mailgun. It reads the events with that of the path.
+func TestMailgunOtherSender(t *testing.T) {
+	t.Parallel()
+	f := mailgunFixture(t)
+	f.queued(f.multiform("/v3/mg.example.com/messages", mailgunForm...))
+	bs, _ := f.batches()
+	fed := &fed{fixture: f, Writer: feed.NewWriter(f.store)}
+	fed.end(bs[0].ID, 1, 1)
+	for of, want := range map[string]int{"mg.example.com": 1, domain: 1, "other.example.com": 0} {
+		require.Len(t, f.get("/v3/" + of + "/events?begin=1").object(t)["items"], want, of)
+	}
+}
+
+// TestMailgunKeys: keys need the scope of each call, and pages belong to their user. An address that was erased is in no
+// event.
+func TestMailgunKeys(t *testing.T) {
+	t.Parallel()
+	f := mailgunFixture(t).operator()
+	f.queued(f.message("o:tag", "x"))
+	bs, _ := f.batches()
+	fed := &fed{fixture: f, Writer: feed.NewWriter(f.store)}
+	fed.end(bs[0].ID, 1, 1)
+	events := f.get("/v3/" + domain + "/events?begin=1")
+	require.Contains(t, string(events.Body), "ann@example.com")
+	next := events.object(t)["paging"].(map[string]any)["next"].(string)
+	f.erase("ann@example.com")
+	require.NotContains(t, string(f.get("/v3/"+domain+"/events?begin=1").Body), "ann@example.com")
+
+	sends := "Bearer " + f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend}})
+	reads := "Bearer " + f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}})
+	for _, c := range [][3]string{
+		{reads, http.MethodPost, "messages"}, {reads, http.MethodPost, "messages.mime"}, {reads, http.MethodPost, "bounces"},
+		{reads, http.MethodDelete, "bounces/a@b.de"}, {sends, http.MethodGet, "events"}, {sends, http.MethodGet, "bounces"},
+		{sends, http.MethodGet, "bounces/a@b.de"}, {"Basic !", http.MethodGet, "events"}, {"Basic YTpi", http.MethodGet, "x"},
+	} {
+		r := f.do(c[1], "/v3/"+domain+"/"+c[2], "", nil, "Authorization", c[0])
+		want := http.StatusUnauthorized
+		if c[2] == "x" { // there is nothing to protect
+			want = http.StatusNotFound
+		}
+		require.Equal(t, want, r.Status, c)
+		require.NotEmpty(t, r.object(t)["message"])
+	}
+	stranger := mailgunFixture(t)
+	r := stranger.get(strings.TrimPrefix(next, f.url))
+	require.Equal(t, http.StatusBadRequest, r.Status, string(r.Body))
+}
+
 // TestMailgunHostile: requests that would take much time or memory are refused, each with the reason.
 func TestMailgunHostile(t *testing.T) {
 	t.Parallel()

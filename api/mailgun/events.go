@@ -61,7 +61,6 @@ type item struct {
 	Tags      []string          `json:"tags"`
 	Variables map[string]string `json:"user-variables"`
 	Status    *status           `json:"delivery-status,omitempty"`
-	Client    map[string]string `json:"client-info,omitempty"`
 	Message   struct {
 		Headers struct {
 			ID      string `json:"message-id"`
@@ -308,13 +307,14 @@ func (it *item) refused(r *dialect.Request) {
 
 // selects reports whether a query selects an event.
 func (q *query) selects(it *item) bool {
-	if q.domain != "" && it.from != "" && !strings.EqualFold(it.from, q.domain) {
+	h := &it.Message.Headers
+	ofDomain := func(domain string) bool { return strings.EqualFold(domain, q.domain) }
+	if q.domain != "" && it.from != "" && !ofDomain(it.from) && !ofDomain(models.DomainOf(h.ID)) { // that of the path
 		return false
 	}
 	if slices.ContainsFunc(q.tags, func(e expression) bool { return !e.matches(it.Tags...) }) {
 		return false
 	}
-	h := &it.Message.Headers
 	for name, values := range map[string][]string{
 		"tags": it.Tags, "tag": it.Tags, "recipient": {it.Recipient}, "to": {it.Recipient}, "severity": {it.Severity},
 		"message-id": {h.ID}, "from": {h.From}, "subject": {h.Subject},

@@ -2,7 +2,6 @@ package mailgun
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -141,7 +140,7 @@ func (f *form) readParts(parts *multipart.Reader, file func(field, name, kind st
 		name := plain(p.FormName())
 		if slices.Contains(files, name) {
 			if err := file(name, p.FileName(), p.Header.Get("Content-Type"), p); err != nil {
-				return cmp.Or(refusal(err), readError(err))
+				return readError(err)
 			}
 			continue
 		}
@@ -153,21 +152,16 @@ func (f *form) readParts(parts *multipart.Reader, file func(field, name, kind st
 	}
 }
 
-// refusal returns the error of the service that an error is, or nil.
-func refusal(err error) error {
-	var e *problem.Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return nil
-}
-
 // files are the fields with files.
 var files = []string{"attachment", "inline", "message"}
 
-// readError returns the error of a body that cannot be read, or is too large.
+// readError returns the error of a body that is too large or cannot be read, and errors of the service as they are.
 func readError(err error) error {
 	var limit *http.MaxBytesError
+	var known *problem.Error
+	if errors.As(err, &known) {
+		return known
+	}
 	if err == nil || errors.As(err, &limit) {
 		return problem.New(problem.TooLarge, "body_too_large", "The request is too large.")
 	}

@@ -37,13 +37,10 @@ func (f *filler) text(s string) string {
 		case !own: // there is no address to unsubscribe at
 		default:
 			n := slices.Index(f.names, name)
-			if n < 0 && len(f.names) > intake.MaxVars { // the message is refused
-				continue
-			}
-			if n < 0 {
+			if n < 0 && len(f.names) <= intake.MaxVars { // a message with more is refused
 				n, f.names = len(f.names), append(f.names, name)
 			}
-			b.WriteString(intake.Raw(n))
+			b.WriteString(intake.Raw(max(n, 0)))
 		}
 	}
 	b.WriteString(intake.Literal(s[last:]))
