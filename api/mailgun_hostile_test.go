@@ -143,8 +143,8 @@ func TestMailgunOtherSender(t *testing.T) {
 	}
 }
 
-// TestMailgunKeys: keys need the scope of each call, and pages belong to their user. An address that was erased is in no
-// event.
+// TestMailgunKeys: keys need the scope of each call, and pages belong to their user. An address that was erased is in
+// no event.
 func TestMailgunKeys(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t).operator()
@@ -209,7 +209,7 @@ func TestMailgunHostile(t *testing.T) {
 		require.GreaterOrEqual(t, r.Status, 400, want)
 		require.Less(t, r.Status, 500, "%s: %s", want, r.Body)
 		require.Contains(t, r.object(t)["message"], want)
-		require.Less(t, time.Since(start), 5*time.Second, want)
+		require.Less(t, time.Since(start), 20*time.Second, want)
 	}
 	messages := "/v3/" + domain + "/messages"
 	r := f.do(http.MethodPost, messages, "application/x-www-form-urlencoded", strings.NewReader(x("a=&", 5000)))
