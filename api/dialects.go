@@ -47,7 +47,8 @@ func (s *Server) authenticateIn(c *gin.Context) {
 	}
 	secret := dialect.Secret(c.Request)
 	if secret == "" {
-		s.fail(c, service.Fail(service.Unauthorized, "no_key", "Send the API key as the password of any user (Basic), or as Bearer."))
+		s.fail(c, service.Fail(service.Unauthorized, "no_key",
+			"Send the API key as the password of any user (Basic), or as Bearer."))
 		return
 	}
 	if s.identifyBy(c, secret); c.IsAborted() {

@@ -157,7 +157,7 @@ func TestMailgunMistakes(t *testing.T) {
 		"recipient-variables parameter is not valid":                        {"recipient-variables", "[1]"},
 		"o:deliverytime parameter is not valid":                             {"o:deliverytime", "tomorrow"},
 		"o:require-tls parameter is not valid":                              {"o:require-tls", "true"},
-		"o:time-zone-localize parameter is not valid":                       {"o:time-zone-localize", "02:00PM"},
+		"o:time-zone-localize parameter is not valid":                       {"o:time-zone-localize", "02:00PM"}, //nolint:misspell // theirs
 		"template parameter is not valid. You have no template":             {"template", "none"},
 		"h:X Y parameter is not valid":                                      {"h:X Y", "z"},
 		"cc parameter is not a valid address":                               {"cc", "nobody"},
@@ -204,7 +204,7 @@ func TestMailgunClient(t *testing.T) {
 	ctx := t.Context()
 	mg := mailgungo.NewMailgun(domain, f.secret)
 	mg.SetAPIBase(f.url + "/v3")
-	m := mg.NewMessage("shop@news.example.com", "Hi %recipient.name%", "text")
+	m := mailgungo.NewMessage("shop@news.example.com", "Hi %recipient.name%", "text")
 	for i := range 5 {
 		require.NoError(t, m.AddRecipientAndVariables(fmt.Sprintf("a%d@example.com", i), map[string]any{"name": i}))
 	}

@@ -31,7 +31,8 @@ const (
 	maxReplays = 10_000
 )
 
-// Begin returns the replay of a request: that of an equal one whose client has left, or a new one. The caller must End it.
+// Begin returns the replay of a request: that of an equal one whose client has left, or a new one. The caller must End
+// it.
 func (r *Replays) Begin(ctx context.Context, user, hash string) *Replay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,8 +53,8 @@ func (r *Replays) Begin(ctx context.Context, user, hash string) *Replay {
 	return p
 }
 
-// End says that the request was carried out. It is forgotten unless its client has left, or it failed in a way that makes
-// clients repeat it.
+// End says that the request was carried out. It is forgotten unless its client has left, or it failed in a way that
+// makes clients repeat it.
 func (p *Replay) End(failed bool) {
 	r := p.all
 	r.mu.Lock()

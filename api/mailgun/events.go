@@ -20,6 +20,7 @@ const (
 	maxItems  = 300
 	maxReads  = 20 // pages of updates for one page of events
 	readItems = 300
+	maxFilter = 4 << 10 // bytes of a filter
 )
 
 // types are the updates that an event of Mailgun has. Of accepted there is none: the answer to the message says that.
@@ -60,7 +61,6 @@ type item struct {
 	Tags      []string          `json:"tags"`
 	Variables map[string]string `json:"user-variables"`
 	Status    *status           `json:"delivery-status,omitempty"`
-	Client    map[string]string `json:"client-info,omitempty"`
 	Message   struct {
 		Headers struct {
 			ID      string `json:"message-id"`
@@ -151,7 +151,11 @@ func readToken(text string) (t pageToken, err error) {
 func readQuery(values url.Values) (q query, err error) {
 	q.words = map[string]expression{}
 	for _, name := range filters {
-		if text := given(values, name); text != "" {
+		text := given(values, name)
+		if len(text) > maxFilter {
+			return q, wrong(name, "It may have %d bytes.", maxFilter)
+		}
+		if text != "" {
 			q.words[name] = parseExpression(text)
 		}
 	}
@@ -169,7 +173,7 @@ func readQuery(values url.Values) (q query, err error) {
 		}
 		if *into, err = parseTime(text); err != nil {
 			seconds, err := strconv.ParseFloat(text, 64)
-			if err != nil || seconds < 0 || seconds > 1e11 {
+			if err != nil || !(seconds >= 0 && seconds <= 1e11) { // also of NaN
 				return q, wrong(name, "It must be a date of RFC 2822, or seconds since 1970.")
 			}
 			*into = time.UnixMilli(int64(seconds * 1000))
@@ -204,8 +208,8 @@ func find(r *dialect.Request, q query) ([]item, string, error) {
 			read.Events = append(read.Events, of...)
 		}
 	}
-	for range maxReads {
-		if len(items) == q.limit || len(read.Events) == 0 {
+	for n := 0; len(items) < q.limit && len(read.Events) > 0; n++ {
+		if n >= maxReads && len(items) > 0 { // an empty page says that there is no more
 			break
 		}
 		read.Limit = min(q.limit-len(items), readItems)
@@ -271,11 +275,8 @@ func itemOf(d *feed.Described) (it item, ok bool) {
 			it.Reason, it.Status.Code = "suppress-unsubscribe", unsubscribedBefore
 		}
 	}
-	return it, ok && n(d) > 0
+	return it, ok && d.Log.Recipient() > 0 // others are about the batch
 }
-
-// n returns the number of the recipient; 0: the update is about the batch.
-func n(d *feed.Described) int { return d.Log.Recipient() }
 
 // Codes of mail that was not sent because of earlier mail. Applications turn off an address that bounced or complained.
 const (
@@ -306,13 +307,14 @@ func (it *item) refused(r *dialect.Request) {
 
 // selects reports whether a query selects an event.
 func (q *query) selects(it *item) bool {
-	if q.domain != "" && it.from != "" && !strings.EqualFold(it.from, q.domain) {
+	h := &it.Message.Headers
+	ofDomain := func(domain string) bool { return strings.EqualFold(domain, q.domain) }
+	if q.domain != "" && it.from != "" && !ofDomain(it.from) && !ofDomain(models.DomainOf(h.ID)) { // that of the path
 		return false
 	}
 	if slices.ContainsFunc(q.tags, func(e expression) bool { return !e.matches(it.Tags...) }) {
 		return false
 	}
-	h := &it.Message.Headers
 	for name, values := range map[string][]string{
 		"tags": it.Tags, "tag": it.Tags, "recipient": {it.Recipient}, "to": {it.Recipient}, "severity": {it.Severity},
 		"message-id": {h.ID}, "from": {h.From}, "subject": {h.Subject},

@@ -1,6 +1,7 @@
 package mailgun
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -19,8 +21,10 @@ import (
 
 // Limits of a form.
 const (
-	maxParts = 4000     // Ghost sends a thousand recipients as parts of their own
-	maxText  = 64 << 20 // bytes of all fields but files
+	maxParts    = 4000     // Ghost sends a thousand recipients as parts of their own
+	maxText     = 64 << 20 // bytes of all fields but files
+	maxUnpacked = 96 << 20 // bytes of a form that came in the encoding gzip
+	maxQuotes   = 500_000  // in recipient-variables, of which each value takes two or more
 )
 
 // A form is a request for a message, whose fields may be repeated.
@@ -73,24 +77,40 @@ func readForm(r *dialect.Request, file func(field, name, kind string, content io
 		if err != nil {
 			return nil, malformed("The body is not in the encoding gzip.")
 		}
-		body = unpacked
+		body = http.MaxBytesReader(nil, unpacked, maxUnpacked)
 	}
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case err != nil:
-	case kind == "multipart/form-data":
-		return f, f.readParts(multipart.NewReader(body, params["boundary"]), file)
-	case kind == "application/x-www-form-urlencoded":
-		return f, f.readPairs(body)
+	case err == nil && kind == "multipart/form-data":
+		err = f.readParts(multipart.NewReader(body, params["boundary"]), file)
+	case err == nil && kind == "application/x-www-form-urlencoded":
+		err = f.readPairs(body)
+	default:
+		err = problem.New(problem.Unsupported, "wrong_type",
+			"The Content-Type must be multipart/form-data or application/x-www-form-urlencoded.")
 	}
-	return nil, problem.New(problem.Unsupported, "wrong_type",
-		"The Content-Type must be multipart/form-data or application/x-www-form-urlencoded.")
+	if err != nil {
+		return nil, err
+	}
+	// The server notices only at the end of the body whether the client has gone away.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return nil, readError(err)
+	}
+	for _, name := range f.names {
+		if slices.ContainsFunc(f.values[name], func(s string) bool { return !utf8.ValidString(s) }) {
+			return nil, wrong(strings.ToValidUTF8(name, "\ufffd"), "It must be valid UTF-8.")
+		}
+	}
+	return f, nil
 }
 
 func (f *form) readPairs(body io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(body, maxText+1))
 	if err != nil || len(raw) > maxText {
 		return readError(err)
+	}
+	if bytes.Count(raw, []byte("&")) >= maxParts {
+		return malformed("The form has more than %d parts.", maxParts)
 	}
 	for pair := range strings.SplitSeq(string(raw), "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -120,7 +140,7 @@ func (f *form) readParts(parts *multipart.Reader, file func(field, name, kind st
 		name := plain(p.FormName())
 		if slices.Contains(files, name) {
 			if err := file(name, p.FileName(), p.Header.Get("Content-Type"), p); err != nil {
-				return err
+				return readError(err)
 			}
 			continue
 		}
@@ -135,13 +155,17 @@ func (f *form) readParts(parts *multipart.Reader, file func(field, name, kind st
 // files are the fields with files.
 var files = []string{"attachment", "inline", "message"}
 
-// readError returns the error of a body that cannot be read, or is too large.
+// readError returns the error of a body that is too large or cannot be read, and errors of the service as they are.
 func readError(err error) error {
 	var limit *http.MaxBytesError
+	var known *problem.Error
+	if errors.As(err, &known) {
+		return known
+	}
 	if err == nil || errors.As(err, &limit) {
 		return problem.New(problem.TooLarge, "body_too_large", "The request is too large.")
 	}
-	return malformed("The form cannot be read to its end.").(*problem.Error).Because(err) //nolint:forcetypeassert // it is one
+	return problem.New(problem.Malformed, "invalid_form", "The form cannot be read to its end.").Because(err)
 }
 
 // variables returns the recipient-variables by address, as text. Values that are no texts are JSON.
@@ -150,6 +174,9 @@ func (f *form) variables() (map[string]map[string]string, error) {
 	raw := strings.TrimSpace(f.get(name))
 	if raw == "" || raw == "null" || raw == "[]" {
 		return nil, nil //nolint:nilnil // there are none
+	}
+	if strings.Count(raw, `"`)-strings.Count(raw, `\"`) > maxQuotes {
+		return nil, wrong(name, "There are too many values.")
 	}
 	var read map[string]map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(raw), &read); err != nil {

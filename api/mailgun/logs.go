@@ -68,7 +68,7 @@ func (in *logQuery) query() (q query, err error) {
 // logs is POST /v1/analytics/logs: the events of all domains of the caller.
 func logs(r *dialect.Request) (dialect.Answer, error) {
 	var in logQuery
-	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, 1<<20))
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, 4*maxFilter))
 	if err != nil || json.Unmarshal(raw, &in) != nil {
 		return dialect.Answer{}, malformed("The body is not the JSON of a query for logs.")
 	}

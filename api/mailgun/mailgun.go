@@ -1,8 +1,8 @@
 // Package mailgun answers applications that speak the API of Mailgun (v3): messages, events and suppressions.
 //
-// A message with recipient-variables is a batch with a mail to each recipient. Any other one is one mail, together to all
-// of its addresses. The id of a message is its Message-ID, as at Mailgun. So what an application reads back in answers and
-// events is what the recipients see.
+// A message with recipient-variables is a batch with a mail to each recipient. Any other one is one mail, together to
+// all of its addresses. The id of a message is its Message-ID, as at Mailgun. So what an application reads back in
+// answers and events is what the recipients see.
 package mailgun
 
 import (
@@ -72,7 +72,12 @@ func fail(e *problem.Error) (int, any) {
 	switch e.Kind {
 	case problem.Unauthorized, problem.Forbidden:
 		return http.StatusUnauthorized, reply{Message: "Forbidden"}
-	case problem.Invalid, problem.Unsupported, problem.Conflict:
+	case problem.Conflict:
+		status = http.StatusBadRequest
+		if e.RetryAfter > 0 { // the same request is still carried out, and clients repeat after 503
+			status = http.StatusServiceUnavailable
+		}
+	case problem.Invalid, problem.Unsupported:
 		status = http.StatusBadRequest
 	}
 	if len(e.Fields) > 0 {
@@ -106,5 +111,6 @@ func describe(m problem.FieldError) string {
 // options are Mailgun's names of fields that ours have other names for.
 var options = map[string]string{
 	"reply_to": "h:Reply-To", "tags": "o:tag", "deliver_at": "o:deliverytime", "track_opens": "o:tracking-opens",
-	"track_clicks": "o:tracking-clicks", "together": "to", "expires_at": "o:deliver-within",
+	"track_clicks": "o:tracking-clicks", "metadata": "v", "email": "address", "category": "tag", "together": "to",
+	"expires_at": "o:deliver-within",
 }

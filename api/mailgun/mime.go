@@ -32,9 +32,6 @@ func sendMIME(r *dialect.Request) (dialect.Answer, error) {
 	if raw == nil {
 		return dialect.Answer{}, malformed("message parameter is missing")
 	}
-	if m.get("recipient-variables") != "" {
-		return dialect.Answer{}, wrong("recipient-variables", "A whole message has no variables.")
-	}
 	return m.acceptMIME(raw, hex.EncodeToString(bytes.Sum(nil)))
 }
 
@@ -42,6 +39,9 @@ func sendMIME(r *dialect.Request) (dialect.Answer, error) {
 func (m *message) acceptMIME(raw *mailparse.Mail, digest string) (dialect.Answer, error) {
 	if err := m.readRecipients(); err != nil {
 		return dialect.Answer{}, err
+	}
+	if m.each {
+		return dialect.Answer{}, wrong("recipient-variables", "A whole message has no variables.")
 	}
 	b := &m.in.Batch
 	metadata, at, opens, clicks := b.Metadata, b.DeliverAt, b.TrackOpens, b.TrackClicks

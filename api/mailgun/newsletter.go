@@ -16,16 +16,16 @@ import (
 )
 
 // Ghost repeats the requests of a newsletter up to six times after any error or time-out, and once more for a button,
-// without a key. It may group the readers anew. So each reader's mail has an id made from the newsletter and the address,
-// and is sent once, whatever is repeated.
+// without a key. It may group the readers anew. So each reader's mail has an id made from the newsletter and the
+// address, and is sent once, whatever is repeated.
 
 var newsletterID = regexp.MustCompile(`^[0-9a-f]{24}$`)
 
 // newsletter returns Ghost's id of the newsletter that the request is for, or "".
 func (m *message) newsletter() string {
 	id, tags := m.get("v:email-id"), m.in.Batch.Tags
-	if !m.each || !newsletterID.MatchString(id) || !slices.Contains(tags, "bulk-email") || !slices.Contains(tags, "ghost-email") ||
-		m.files.Any() {
+	if !m.each || m.files.Any() || !newsletterID.MatchString(id) ||
+		!slices.Contains(tags, "bulk-email") || !slices.Contains(tags, "ghost-email") {
 		return ""
 	}
 	return id
@@ -37,12 +37,17 @@ func (m *message) acceptNewsletter(email string) (dialect.Answer, error) {
 	m.setID(newsletter)
 	records := m.in.NewRecords()
 	defer records.Close()
+	ids, seen := make([]string, len(m.to)), map[string]bool{}
 	for i := range m.to {
+		ids[i] = digest(newsletter + " " + m.to[i].key)
+		if seen[ids[i]] { // in another case, for example
+			continue
+		}
+		seen[ids[i]] = true
 		if err := records.Add(strconv.AppendInt(nil, int64(i), 10)); err != nil {
 			return dialect.Answer{}, err
 		}
 	}
-	ids := m.ids(newsletter)
 	results, err := m.Service.PutMessages(m.Context(), m.Who, records, service.RecordReader{
 		Strict: true,
 		DryRun: m.yes("o:testmode", false),
@@ -69,24 +74,13 @@ func (m *message) acceptNewsletter(email string) (dialect.Answer, error) {
 	for i := range results {
 		if r := &results[i]; r.Status == changes.Rejected && r.Code != "other_rejected" {
 			e := problem.New(problem.Invalid, r.Code, "%s", r.Detail)
-			e.Fields = []problem.FieldError{{Pointer: r.Pointer, Code: r.Code, Detail: r.Detail}}
+			if r.Pointer != "" {
+				e.Fields = []problem.FieldError{{Pointer: r.Pointer, Code: r.Code, Detail: r.Detail}}
+			}
 			return dialect.Answer{}, e
 		}
 	}
 	return m.answer(results[0].Log.Batch()), nil
-}
-
-// ids returns the ids of the readers' mails. An address that is there twice has two.
-func (m *message) ids(newsletter string) []string {
-	out, seen := make([]string, len(m.to)), map[string]int{}
-	for i := range m.to {
-		key := newsletter + " " + strings.ToLower(m.to[i].email)
-		if seen[key]++; seen[key] > 1 {
-			key += " " + strconv.Itoa(seen[key])
-		}
-		out[i] = digest(key)
-	}
-	return out
 }
 
 // digest returns an id that was made from a text.

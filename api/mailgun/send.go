@@ -1,7 +1,6 @@
 package mailgun
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -29,11 +28,15 @@ const (
 	maxRecipients = 1000 // of a request
 	maxTags       = 10
 	maxTag        = 255
+	maxPosted     = 4 << 10  // bytes of an address with its name
+	maxShared     = 64 << 10 // bytes of variables that each recipient gets
+	maxOwn        = 1 << 20  // bytes of the values of a recipient
 )
 
 // address is a recipient as it was posted.
 type address struct {
 	posted, email, name string
+	key                 string // the address as it is compared
 	vars                map[string]string
 }
 
@@ -48,8 +51,9 @@ type message struct {
 	each   bool // each recipient has a mail of its own
 	id     string
 	hash   string
-	own    map[string]string // metadata of recipients: names of variables by key
-	raw    *mailparse.Mail   // a whole message; nil: the form has the fields
+	own    map[string]string            // metadata of recipients: names of variables by key
+	shared []map[string]json.RawMessage // variables of a template, for all recipients
+	raw    *mailparse.Mail              // a whole message; nil: the form has the fields
 }
 
 // send is POST /v3/{domain}/messages.
@@ -80,6 +84,16 @@ func (m *message) file(field, name, kind string, content io.Reader) error {
 
 // read turns the form into a batch.
 func (m *message) read() error {
+	for name, values := range m.form.values {
+		for _, value := range values {
+			if name == "to" || name == "recipient-variables" {
+				break
+			}
+			if err := m.in.AddContent(len(value)); err != nil {
+				return err
+			}
+		}
+	}
 	if err := m.readRecipients(); err != nil {
 		return err
 	}
@@ -112,12 +126,30 @@ func (m *message) read() error {
 		if !m.files.Any() {
 			return malformed("Need at least one of 'text' or 'html' parameters specified")
 		}
-		b.Text = " "
+		b.HTML = intake.Nothing
 	}
 	if len(m.filler.names) > intake.MaxVars {
 		return wrong("recipient-variables", "A message may have %d different variables.", intake.MaxVars)
 	}
 	m.hash = m.sum()
+	return m.checkValues()
+}
+
+// checkValues refuses values that are too large. Those of an address count as often as it is named.
+func (m *message) checkValues() error {
+	all := 0
+	for i := range m.to {
+		r, size := m.recipient(i), 0
+		for _, value := range r.Raw {
+			size += len(value)
+		}
+		for key, value := range r.Vars {
+			size += len(key) + len(value)
+		}
+		if all += size; size > maxOwn || all > maxText {
+			return wrong("recipient-variables", "A recipient may have %d bytes of values, and all of them %d.", maxOwn, maxText)
+		}
+	}
 	return nil
 }
 
@@ -133,12 +165,15 @@ func (m *message) readRecipients() error {
 		folded[strings.ToLower(email)] = values
 	}
 	for _, list := range m.form.values["to"] {
+		if len(m.to) > maxRecipients || len(list) > maxRecipients*maxPosted {
+			return malformed("Too many recipients, max is %d", maxRecipients)
+		}
 		for _, posted := range intake.SplitAddresses(list) {
 			a, err := intake.ParseAddress(posted)
 			if err != nil {
 				return malformed("to parameter is not a valid address. %s %s.", problem.Quote(posted), err)
 			}
-			one := address{posted: posted, email: posted, name: a.Name}
+			one := address{posted: posted, email: posted, name: a.Name, key: strings.ToLower(a.Email)}
 			if at := strings.LastIndexByte(posted, '<'); at >= 0 {
 				one.email = strings.TrimSuffix(strings.TrimSpace(posted[at+1:]), ">")
 			}
@@ -169,15 +204,17 @@ func (m *message) readTemplate(b *intake.Batch) error {
 	}
 	b.Subject, b.Text, b.HTML = "", "", "" // those of the template count
 	for _, name := range []string{"h:X-Mailgun-Variables", "t:variables"} {
-		if text := m.get(name); text != "" && json.Unmarshal([]byte(text), &map[string]json.RawMessage{}) != nil {
-			return wrong(name, "It must be a JSON object.")
+		var values map[string]json.RawMessage
+		if text := m.get(name); len(text) > maxShared || text != "" && json.Unmarshal([]byte(text), &values) != nil {
+			return wrong(name, "It must be a JSON object of at most %d bytes.", maxShared)
 		}
+		m.shared = append(m.shared, values)
 	}
 	return nil
 }
 
 // noAddress are macros of Mailgun for addresses that unsubscribe by mail, of which there are none here.
-var noAddress = regexp.MustCompile(`<%(?:tag_|mailing_list_)?unsubscribe_email%>`)
+var noAddress = regexp.MustCompile(`<(?:mailto:)?%(?:tag_|mailing_list_)?unsubscribe_email%>\s*,?`)
 
 // readHeaders takes the header fields. Those that belong to the gateway are left out.
 func (m *message) readHeaders(b *intake.Batch) error {
@@ -197,14 +234,8 @@ func (m *message) readHeaders(b *intake.Batch) error {
 			}
 		case intake.IsReserved(lower) || value == "" || models.FindHeader(b.Headers, name) >= 0:
 		case lower == "list-unsubscribe":
-			var urls []string
-			for _, url := range strings.Split(noAddress.ReplaceAllString(value, ""), ",") {
-				if url = strings.TrimSpace(url); url != "" {
-					urls = append(urls, url)
-				}
-			}
-			if len(urls) > 0 {
-				b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(strings.Join(urls, ", "))})
+			if value = strings.Trim(noAddress.ReplaceAllString(value, ""), ", "); value != "" {
+				b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(value)})
 			}
 		default:
 			b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(value)})
@@ -227,7 +258,7 @@ func (m *message) readOptions(b *intake.Batch) error {
 			b.Tags = append(b.Tags, tag)
 		}
 	}
-	for _, name := range []string{"o:deliverytime-optimize-period", "o:time-zone-localize"} {
+	for _, name := range []string{"o:deliverytime-optimize-period", "o:time-zone-localize"} { //nolint:misspell // theirs
 		if m.get(name) != "" {
 			return wrong(name, "Safedelivr does not choose times of delivery.")
 		}
@@ -249,10 +280,11 @@ func (m *message) readOptions(b *intake.Batch) error {
 	return nil
 }
 
-// parseTime parses a date of RFC 2822, or seconds. Names of zones say nothing, but for those of UTC.
+// parseTime parses a date of RFC 2822. Names of zones say nothing, but for those of UTC.
 func parseTime(text string) (time.Time, error) {
 	at, err := mail.ParseDate(text)
-	if name, offset := at.Zone(); err == nil && offset == 0 && !slices.Contains([]string{"", "UTC", "GMT", "UT", "Z"}, name) {
+	name, offset := at.Zone()
+	if err == nil && offset == 0 && !slices.Contains([]string{"", "UTC", "GMT", "UT", "Z"}, name) {
 		return at, fmt.Errorf("unknown time zone %q", name)
 	}
 	return at, err
@@ -287,8 +319,12 @@ func (m *message) recipient(i int) *intake.Recipient {
 	}
 	if r.Raw = m.filler.values(to); m.in.Batch.Template != "" {
 		r.Vars = map[string]string{}
-		for _, name := range []string{"h:X-Mailgun-Variables", "t:variables"} {
-			m.templateVars(r, []byte(cmp.Or(m.get(name), "{}")))
+		for _, values := range m.shared {
+			for key, value := range values {
+				if r.Vars[key] = textOf(value); value[0] != '"' {
+					r.JSON = append(r.JSON, key)
+				}
+			}
 		}
 		for key, value := range to.vars {
 			r.Vars[key] = value
@@ -303,17 +339,6 @@ func (m *message) recipient(i int) *intake.Recipient {
 		}
 	}
 	return r
-}
-
-// templateVars adds the values of a JSON object to the variables of a recipient.
-func (m *message) templateVars(r *intake.Recipient, object []byte) {
-	var values map[string]json.RawMessage
-	_ = json.Unmarshal(object, &values) // readTemplate has checked it
-	for key, value := range values {
-		if r.Vars[key] = textOf(value); value[0] != '"' {
-			r.JSON = append(r.JSON, key)
-		}
-	}
 }
 
 // sum returns a hash of the request. The time is no part of it, because clients that repeat a request write it anew.
@@ -351,7 +376,7 @@ func (m *message) accept() (dialect.Answer, error) {
 // refused reports whether an error says that the same request is refused again, so that no client repeats it.
 func refused(err error) bool {
 	e, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
-	return ok && e.Kind.Status() < 500
+	return ok && e.Kind.Status() < 500 && e.RetryAfter == 0
 }
 
 func (m *message) store(repeat service.Repeat) (models.ID, error) {

@@ -38,7 +38,7 @@ var lists = []list{
 // entry is an entry of a list as Mailgun writes it.
 type entry struct {
 	Address   string   `json:"address"`
-	Code      string   `json:"code,omitempty"`
+	Code      any      `json:"code,omitempty"` // applications also post a number
 	Error     string   `json:"error,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
 	CreatedAt string   `json:"created_at"`
@@ -70,7 +70,8 @@ func (l list) list(r *dialect.Request) (dialect.Answer, error) {
 		}
 		p.Limit = min(n, operation.MaxPage)
 	}
-	if len(l.reasons) > 0 {
+	end := len(l.reasons) == 0 || p.Cursor == "" && slices.Contains([]string{"next", "previous"}, values.Get("page"))
+	for !end && len(items) == 0 { // an empty page says that there is no more
 		page, err := r.Service.Suppressions.List(r.Context(), r.Who, suppressions.Filter{}, p)
 		if err != nil {
 			return dialect.Answer{}, err
@@ -81,6 +82,7 @@ func (l list) list(r *dialect.Request) (dialect.Answer, error) {
 			}
 		}
 		p.Cursor = page.Next
+		end = p.Cursor == ""
 	}
 	link := func(page, cursor string) string {
 		u := dialect.Origin(r.Request)
@@ -89,12 +91,16 @@ func (l list) list(r *dialect.Request) (dialect.Answer, error) {
 		return u.String()
 	}
 	return dialect.Answer{Body: map[string]any{"items": items, "paging": map[string]string{
-		"first": link("first", ""), "last": link("last", ""), "previous": link("previous", ""), "next": link("next", p.Cursor),
+		"first": link("first", ""), "last": link("last", ""),
+		"previous": link("previous", ""), "next": link("next", p.Cursor),
 	}}}, nil
 }
 
-// addressIn returns the address at the end of the path. Some clients do not escape a slash in it.
-func addressIn(r *dialect.Request) string { return strings.TrimPrefix(r.Param("address"), "/") }
+// addressIn returns the address at the end of the path. Some clients do not escape a slash in it, or a plus.
+func addressIn(r *dialect.Request) string {
+	// A router that decodes the path makes a space of a plus. An address has no spaces.
+	return strings.ReplaceAll(strings.TrimPrefix(r.Param("address"), "/"), " ", "+")
+}
 
 // get is GET /v3/{domain}/{list}/{address}.
 func (l list) get(r *dialect.Request) (dialect.Answer, error) {

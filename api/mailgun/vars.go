@@ -37,17 +37,18 @@ func (f *filler) text(s string) string {
 		case !own: // there is no address to unsubscribe at
 		default:
 			n := slices.Index(f.names, name)
-			if n < 0 {
+			if n < 0 && len(f.names) <= intake.MaxVars { // a message with more is refused
 				n, f.names = len(f.names), append(f.names, name)
 			}
-			b.WriteString(intake.Raw(n))
+			b.WriteString(intake.Raw(max(n, 0)))
 		}
 	}
 	b.WriteString(intake.Literal(s[last:]))
 	return b.String()
 }
 
-// values returns the values of the placeholders for a recipient, in their order. What has no value stays as it was written.
+// values returns the values of the placeholders for a recipient, in their order. What has no value stays as it was
+// written.
 func (f *filler) values(to *address) []string {
 	out := make([]string, len(f.names))
 	first, last, _ := strings.Cut(to.name, " ")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -269,7 +270,7 @@ var dialects = map[string]func() *dialect.Dialect{mailgun.Name: mailgun.New, res
 
 func (a *App) buildAPI(context.Context) error {
 	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log}
-	for _, name := range a.cfg.Dialects {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(a.cfg.Dialects))) {
 		c.Dialects = append(c.Dialects, dialects[name]())
 	}
 	a.addWork(&c)

@@ -163,6 +163,9 @@ func Raw(i int) string { return "{{" + models.SlotName('h', i) + "}}" }
 // Literal returns a text as it is written where placeholders are possible.
 func Literal(text string) string { return strings.ReplaceAll(text, "{{", "{{{{") }
 
+// Nothing is the HTML of a mail that has nothing but a subject or files.
+const Nothing = "<br>"
+
 // Of returns recipients that are in memory as those of a request.
 func Of(recipients ...Recipient) iter.Seq2[*Recipient, error] {
 	return func(yield func(*Recipient, error) bool) {

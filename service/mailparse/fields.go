@@ -164,7 +164,8 @@ func (p *reader) messageID(line string) string {
 	}
 	id := strings.TrimSpace(line)
 	unusable := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '<' || r == '>' }
-	if id == "" || len(id) > maxLine-len("Message-ID: <>") || strings.ContainsFunc(id, unusable) {
+	name, domain, _ := strings.Cut(id, "@")
+	if name == "" || domain == "" || len(id) > maxLine-len("Message-ID: <>") || strings.ContainsFunc(id, unusable) {
 		p.flaw(HeaderLeftOut)
 		return ""
 	}

@@ -1,5 +1,5 @@
-// Package rawmail reads a whole message into a request, as SMTP and messages.mime of Mailgun submit it. One message is one
-// batch: a mail to all its recipients, or if the header names others, a mail to each of them.
+// Package rawmail reads a whole message into a request, as SMTP and messages.mime of Mailgun submit it. One message is
+// one batch: a mail to all its recipients, or if the header names others, a mail to each of them.
 package rawmail
 
 import (
@@ -32,7 +32,9 @@ type files struct {
 // open begins an attachment.
 func (f *files) open(a mailparse.Attachment) (io.Writer, error) {
 	f.end()
-	f.last = &intake.Attachment{Filename: a.Filename, Type: intake.MediaType(a.Type), ContentID: a.ContentID, File: f.in.NewFile()}
+	f.last = &intake.Attachment{
+		Filename: a.Filename, Type: intake.MediaType(a.Type), ContentID: a.ContentID, File: f.in.NewFile(),
+	}
 	return f.last.File, nil
 }
 
@@ -67,7 +69,7 @@ func Read(in *intake.Intake, r io.Reader) (*mailparse.Mail, error) {
 		b.Subject = "(no subject)"
 	}
 	if b.Text == "" && b.HTML == "" {
-		b.Text = " "
+		b.HTML = intake.Nothing
 	}
 	for _, h := range m.Headers {
 		if !intake.IsReserved(h.Name) {
