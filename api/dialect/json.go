@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -23,7 +24,7 @@ func ReadJSON(r *Request, most int64, v any) error {
 	switch {
 	case int64(len(raw)) > most, errors.As(err, &limit):
 		return problem.New(problem.TooLarge, "body_too_large", "The request is larger than %d bytes.", most)
-	case err == nil && json.Unmarshal(raw, v) == nil:
+	case err == nil && utf8.Valid(raw) && json.Unmarshal(raw, v) == nil:
 		return nil
 	}
 	return problem.New(problem.Malformed, "bad_json", "The body is not the JSON that this call takes.")

@@ -22,5 +22,5 @@ func (r *Request) Once(hash string, do func(service.Repeat) error) error {
 // again reports whether clients repeat a request that failed with an error.
 func again(err error) bool {
 	e, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
-	return !ok || e.Kind.Status() >= 500
+	return !ok || e.Kind.Status() >= 500 || e.RetryAfter > 0
 }

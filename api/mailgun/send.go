@@ -358,25 +358,13 @@ func (m *message) accept() (dialect.Answer, error) {
 	if email := m.newsletter(); email != "" {
 		return m.acceptNewsletter(email)
 	}
-	repeat := m.Repeat
-	repeat.Hash = m.hash
-	replay := (*dialect.Replay)(nil)
-	if repeat.Key == "" {
-		replay = m.Replays.Begin(m.Context(), m.Who.User, repeat.Route+" "+m.hash)
-		repeat.Key = replay.Key
-	}
-	m.setID(repeat.Key)
-	batch, err := m.store(repeat)
-	if replay != nil {
-		replay.End(err != nil && !refused(err))
-	}
+	var batch models.ID
+	err := m.Once(m.hash, func(repeat service.Repeat) (err error) {
+		m.setID(repeat.Key)
+		batch, err = m.store(repeat)
+		return err
+	})
 	return m.answer(batch), err
-}
-
-// refused reports whether an error says that the same request is refused again, so that no client repeats it.
-func refused(err error) bool {
-	e, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
-	return ok && e.Kind.Status() < 500 && e.RetryAfter == 0
 }
 
 func (m *message) store(repeat service.Repeat) (models.ID, error) {

@@ -82,6 +82,9 @@ func fail(e *problem.Error) (int, result) {
 	case problem.Internal:
 		status, f.ErrorCode = http.StatusInternalServerError, unknownError
 	}
+	if e.Kind == problem.Conflict && e.RetryAfter > 0 { // the same request is still carried out
+		status, f.ErrorCode = http.StatusServiceUnavailable, maintenance
+	}
 	if e.Code == "inactive_recipients" {
 		f.ErrorCode = inactive
 	}

@@ -46,6 +46,9 @@ func fail(e *problem.Error) (int, any) {
 	case problem.Unsupported:
 		status = http.StatusUnsupportedMediaType
 	}
+	if e.Kind == problem.Conflict && e.RetryAfter > 0 { // the same request is still carried out
+		status = http.StatusServiceUnavailable
+	}
 	for _, m := range e.Fields {
 		field := strings.ReplaceAll(strings.TrimPrefix(m.Pointer, "/"), "/", ".")
 		if first, rest, _ := strings.Cut(field, "."); fields[first] != "" {
