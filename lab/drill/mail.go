@@ -117,7 +117,8 @@ var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain
 	Content: bytes.Repeat([]byte("Nothing to do.\n"), 20_000)}
 
 // newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in
-// ten has an attachment. Without domains there are recipients who get no mail, or no more: see nameOf.
+// ten has an attachment. The mail has a link to unsubscribe, if both providers take it. Without domains there are
+// recipients who get no mail, or no more: see nameOf.
 func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	to := make([]client.Recipient, n)
 	for i := range to {
@@ -135,7 +136,8 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(d.all())%10 == 0 {
 		attachments = []client.Attachment{enclosed}
 	}
-	var order []string // any
+	withLink := !d.pair.Plain() // it is in a header field of the recipient
+	var order []string          // any
 	if d.ordered {
 		order = d.pair.Names()
 	}
@@ -152,9 +154,6 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Providers: order,
 	}
 }
-
-// withLink gives mail a link to unsubscribe.
-var withLink = true
 
 // drillTag is a tag of all mail of a drill.
 const drillTag = "drill"

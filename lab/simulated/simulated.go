@@ -169,15 +169,8 @@ func (p Pair) Single() (names []string) {
 	return names
 }
 
-// Plain returns the title of the first provider that takes no header fields of recipients, or "".
-func (p Pair) Plain() string {
-	for i := range p {
-		if p[i].plain {
-			return p[i].Title
-		}
-	}
-	return ""
-}
+// Plain reports whether a provider takes no header fields of recipients.
+func (p Pair) Plain() bool { return p[0].plain || p[1].plain }
 
 // Names returns the names of the providers.
 func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }
