@@ -69,7 +69,8 @@ func (b *stored) export(c *message.Copy) Copy {
 	}
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
-	x.Muted = g.mute != nil && len(g.mute.events) == 0 || b.account.s.store.Load().isLost(c)
+	_, lost := b.account.s.store.Load().lost.Load(c)
+	x.Muted = lost || g.mute != nil && len(g.mute.events) == 0
 	return x
 }
 

@@ -101,8 +101,10 @@ func (ob *outbox) deliver(p post) {
 		return
 	default:
 		count(func(st *Stats) { st.EventsGivenUp += n })
-		if p.forged {
-			ob.s.store.Load().lose(p.items)
+		for _, e := range p.items {
+			if p.forged && e.stage().Step.Ends() {
+				ob.s.store.Load().lost.Store(e.copy, true)
+			}
 		}
 	}
 	for _, e := range p.items {

@@ -57,9 +57,9 @@ func (b *stored) group(number uint8) group {
 type store struct {
 	mu      sync.RWMutex
 	batches []*stored
-	first   map[string]place       // the first copy of each id
-	further map[string][]place     // the others, oldest first
-	lost    map[*message.Copy]bool // the event that says how it ended was posted in vain; see Copy.Muted
+	first   map[string]place   // the first copy of each id
+	further map[string][]place // the others, oldest first
+	lost    sync.Map           // each *message.Copy whose end was posted with a wrong signature, for the last time
 }
 
 // A place is where a copy is.
@@ -68,26 +68,7 @@ type place struct {
 	copy *message.Copy
 }
 
-func newStore() *store {
-	return &store{first: map[string]place{}, further: map[string][]place{}, lost: map[*message.Copy]bool{}}
-}
-
-// lose notes the copies whose end is among events that were posted in vain.
-func (st *store) lose(list []item) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, e := range list {
-		if e.stage().Step.Ends() {
-			st.lost[e.copy] = true
-		}
-	}
-}
-
-func (st *store) isLost(c *message.Copy) bool {
-	st.mu.RLock()
-	defer st.mu.RUnlock()
-	return st.lost[c]
-}
+func newStore() *store { return &store{first: map[string]place{}, further: map[string][]place{}} }
 
 // add enters the batch and counts its copies in the tallies of its account and of
 // all accounts. The counts are exact under concurrency.
