@@ -21,6 +21,14 @@ const defaultRetries = 10
 // message that is not valid. Amazon SES answers 400 BadRequestException, and Resend 422 validation_error.
 var withoutWord = []string{"ses", "rs"}
 
+// refusedThere are the words of servers that take mail by SMTP or LMTP and refuse it for good. Another provider gets it
+// then, by docs/smtp.md. Their other replies are about the account or the time, or about the content.
+var refusedThere = []string{"Access denied", "Message too big for system", "Sender is not verified",
+	"Your address is blocked"}
+
+// refusedContent are their words, with 5.6.0, for mail that is not valid.
+const refusedContent = "Message content is not acceptable"
+
 // explained reports whether the faults that a mail met explain why its log failed: faults of its calls, by the
 // providers' logs, or after it was accepted.
 func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool {
@@ -46,6 +54,9 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			if several { // Amazon SES does not say which address it refuses, and another provider may take the mail
 				ended[m.Provider] = true
 			}
+		case d.pair.Silent(m.Provider):
+			request = request || m.Text == refusedContent
+			ended[m.Provider] = ended[m.Provider] || slices.Contains(refusedThere, m.Text)
 		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest,
 			mode == simulator.ModeLargeBatch && slices.Contains(withoutWord, m.Provider):
 			request = true
