@@ -238,17 +238,25 @@ const faultMails = 40
 // faultPause is the pause between posts while mail is being sent.
 const faultPause = 200 * time.Millisecond
 
-// webhookFaults are those that only a provider with webhooks meets. Servers that take mail by SMTP or LMTP have none.
-var webhookFaults = []string{simulator.ModeEventsDuplicate, simulator.ModeEventsShuffle, simulator.ModeBadSignature}
+// reportedFaults are those after acceptance that only webhooks tell of.
+var reportedFaults = []string{simulator.ModeOutcome + ":blocked", simulator.ModeEventsDuplicate,
+	simulator.ModeEventsShuffle, simulator.ModeBadSignature}
+
+// meeting returns the providers of the drill that can meet a fault. Servers that take mail by SMTP or LMTP have no
+// webhooks, and what they accept counts as delivered. Their reply 4yz means that the mail was not stored (RFC 5321,
+// 4.2.1). A call by LMTP has one recipient.
+func (d *drill) meeting(f *simulator.Fault) []string {
+	return slices.DeleteFunc(d.pair.Names(), func(name string) bool {
+		single := slices.Contains(d.pair.Single(), name)
+		return d.pair.Silent(name) && (f.Store || single && f.Above > 0 || slices.Contains(reportedFaults, f.Mode))
+	})
+}
 
 // everyFault injects each fault into some requests of a provider, one after the other.
 func everyFault(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, f := range providerFaults() {
-		names := d.pair.Names()
-		if slices.Contains(webhookFaults, f.Mode) {
-			names = slices.DeleteFunc(names, d.pair.Silent)
-		}
+		names := d.meeting(&f)
 		if len(names) == 0 {
 			continue
 		}
