@@ -56,8 +56,8 @@ func around(t time.Time) models.LookupQuery {
 	return models.LookupQuery{From: t.Add(-time.Hour), To: t.Add(time.Hour)}
 }
 
-// before returns a query for a time that ended an hour before t. Postmark's times are those of the US East Coast without
-// a zone ("Messages API"), so its look-up covers an hour more, and the time ended two hours before.
+// before returns a query for a time that ended an hour before t. Postmark's times are those of the US East Coast
+// without a zone ("Messages API"), so its look-up covers an hour more, and the time ended two hours before.
 func (s *stage) before(t time.Time) models.LookupQuery {
 	q := around(t)
 	q.From, q.To = q.From.Add(-time.Hour), q.To.Add(-2*time.Hour)

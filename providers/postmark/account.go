@@ -98,55 +98,49 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 
 // A sent is a message of a search.
 type sent struct {
-	MessageID parse.Str
-	Metadata  json.RawMessage
+	MessageID, ReceivedAt parse.Str
+	Recipients            []string
+	Metadata              json.RawMessage
 }
 
 // records are the types of events in the details of a message, by their names in webhooks.
 var records = map[string]string{
-	"Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open", "LinkClicked": "Click",
+	taken: taken, "Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open",
+	"LinkClicked": "Click",
 }
 
-// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so it is read. What
-// is gone meanwhile is left out.
+// readMessage posts the events of a message as webhooks hold them, and that Postmark has it. That is known even if
+// there are no events yet. Of a bounce only the ID is known, so it is read. What is gone meanwhile is left out.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
-	var in struct {
-		MessageEvents []struct {
-			Recipient, Type, ReceivedAt string
-			Details                     struct{ DeliveryMessage, BounceID, Link string }
-		}
+	type entry struct {
+		Recipient, Type, ReceivedAt string
+		Details                     struct{ DeliveryMessage, BounceID, Link string }
 	}
+	var in struct{ MessageEvents []entry }
 	_, err := p.item(ctx, "/messages/outbound/"+url.PathEscape(string(m.MessageID))+"/details", &in)
-	if err != nil {
-		return err
+	for _, to := range m.Recipients {
+		in.MessageEvents = append(in.MessageEvents, entry{Recipient: to, Type: taken, ReceivedAt: string(m.ReceivedAt)})
 	}
 	for _, e := range in.MessageEvents {
 		out := map[string]any{"Recipient": e.Recipient, "ReceivedAt": e.ReceivedAt, "Details": e.Details.DeliveryMessage,
 			"OriginalLink": e.Details.Link}
-		switch e.Type {
-		case "Transient":
+		found := err == nil && records[e.Type] != ""
+		switch {
+		case found && e.Type == "Transient":
 			out["Type"] = e.Type // the webhooks of other events have none, and their IDs are made of what they have
-		case "Bounced":
+		case found && e.Type == "Bounced":
 			bounce := map[string]json.RawMessage{}
-			found, err := p.item(ctx, "/bounces/"+url.PathEscape(e.Details.BounceID), &bounce)
-			if err != nil {
-				return err
-			}
-			if !found {
-				continue
-			}
+			found, err = p.item(ctx, "/bounces/"+url.PathEscape(e.Details.BounceID), &bounce)
 			for name, value := range bounce {
 				out[name] = value
 			}
 		}
 		out["RecordType"], out["MessageID"], out["Metadata"] = records[e.Type], m.MessageID, m.Metadata
-		if body, wrong := kind.JSON(out); wrong == nil && records[e.Type] != "" {
-			if err := post(body); err != nil {
-				return err
-			}
+		if body, wrong := kind.JSON(out); found && wrong == nil {
+			err = post(body)
 		}
 	}
-	return nil
+	return err
 }
 
 // item decodes one item, and reports whether it exists. The answer for one that does not is 422 with a code of its own,

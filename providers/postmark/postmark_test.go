@@ -116,7 +116,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if i > 0 {
 				metadata = `{"other":"x"}`
 			}
-			list = append(list, fmt.Sprintf(`{"MessageID":"m%d","Metadata":%s,"Status":"Sent"}`, i, metadata))
+			list = append(list, fmt.Sprintf(`{"MessageID":"m%d","Metadata":%s,"Status":"Sent","Recipients":["ann@rcpt.test"],`+
+				`"ReceivedAt":"2026-11-21T10:59:00Z"}`, i, metadata))
 		}
 		_, _ = fmt.Fprintf(w, `{"TotalCount":"%d","Messages":[%s]}`, f.total, strings.Join(list, ","))
 	case r.URL.Path == "/messages/outbound/m0/details":
@@ -180,7 +181,7 @@ func testLookUp(t *testing.T, f *fake) {
 		return nil
 	}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
-	require.Equal(t, []string{"deferred", "delivered", "opened", "clicked", "bounced"}, got)
+	require.Equal(t, []string{"deferred", "delivered", "opened", "clicked", "bounced", "processed"}, got)
 	require.Len(t, f.asked, 5)
 	require.Equal(t, "/messages/outbound?count=500&fromdate=2026-11-21T07%3A00%3A00&offset=0&recipient=ann%40rcpt.test"+
 		"&todate=2026-11-21T09%3A00%3A01", f.asked[0], "the times of the East Coast, in winter and in summer")
