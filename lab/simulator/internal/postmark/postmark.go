@@ -53,10 +53,10 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 
 // bounce returns the word for a bounce of the type. Of a bounce look-ups have only the ID.
 func bounce(kind, name string, code int, inactive bool) provider.Word {
-	return provider.Word{Event: "Bounce", Kind: "Bounced", Detail: `"BounceID":"<number>"`, Fields: fmt.Sprintf(`"ID":<number>,"Type":%q,"TypeCode":%d,`+
-		`"Name":%q,"Description":%[3]q,"Details":"smtp;<code> <enhanced> <text>","Email":<address>,"From":<from>,`+
-		`"BouncedAt":"<time>","DumpAvailable":false,"Inactive":%t,"CanActivate":%[4]t,"Subject":<subject>`,
-		kind, code, name, inactive)}
+	return provider.Word{Event: "Bounce", Kind: "Bounced", Detail: `"BounceID":"<number>"`, Fields: fmt.Sprintf(
+		`"ID":<number>,"Type":%q,"TypeCode":%d,"Name":%q,"Description":%[3]q,"Details":"smtp;<code> <enhanced> <text>",`+
+			`"Email":<address>,"From":<from>,"BouncedAt":"<time>","DumpAvailable":false,"Inactive":%t,"CanActivate":%[4]t,`+
+			`"Subject":<subject>`, kind, code, name, inactive)}
 }
 
 // delay is a bounce that look-ups show with the server's words, and without an ID.
