@@ -274,6 +274,9 @@ func describe(story []client.Moment) string {
 				line += " " + part
 			}
 		}
+		if m.Status > 0 {
+			line += fmt.Sprintf(" %d", m.Status)
+		}
 		out = append(out, line)
 	}
 	return strings.Join(out, "; ")
