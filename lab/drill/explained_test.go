@@ -57,8 +57,10 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 		case d.pair.Silent(m.Provider):
 			request = request || m.Text == refusedContent
 			ended[m.Provider] = ended[m.Provider] || slices.Contains(refusedThere, m.Text)
-		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest,
-			mode == simulator.ModeLargeBatch && slices.Contains(withoutWord, m.Provider):
+		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest:
+			// It is about the mail. Without a reason that the provider documents, as at Postmark, it holds only there.
+			request, ended[m.Provider] = true, true
+		case mode == simulator.ModeLargeBatch && slices.Contains(withoutWord, m.Provider):
 			request = true
 		case mode != "" && m.Status == http.StatusRequestEntityTooLarge,
 			mode == simulator.ModeTooLarge, // Mailjet answers 400
