@@ -291,7 +291,8 @@ func mixedFaults(ctx context.Context, d *drill) error {
 	return nil
 }
 
-// faults injects faults and posts mail until they are used up.
+// faults injects faults and posts mail until they are used up. Each time it goes to other addresses, because those
+// whose mail bounces are suppressed.
 func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 	names := ""
 	for _, f := range list {
@@ -299,7 +300,7 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 		names += " " + f.Mode
 	}
 	for len(d.sim.Faults()) > 0 {
-		if err := d.post(ctx, faultMails); err != nil {
+		if err := d.post(ctx, faultMails, fmt.Sprintf("fault%d.test", len(d.all()))); err != nil {
 			return fmt.Errorf("%s: %w", names, err)
 		}
 		met := d.sim.Stats("").Calls + faultMails/callSize
