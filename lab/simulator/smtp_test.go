@@ -137,6 +137,10 @@ func TestFaultsOfMailServer(t *testing.T) {
 	st := s.Stats(simulator.SMTP)
 	require.EqualValues(t, 26, st.Calls)
 	require.EqualValues(t, 2, st.Hung)
+	s.Inject(simulator.Fault{Account: simulator.SMTP, Mode: "delay:1ms"})
+	require.Equal(t, 250, transact(t, simulator.SMTP, at[simulator.SMTP], "late", "ann@sim.test"))
+	log := s.CallLog(simulator.SMTP)
+	require.Equal(t, simulator.ModeDelay, log[len(log)-1].Fault)
 }
 
 // TestMailServerReports: what the server finds out after it has accepted a mail comes to the sender as a mail.
