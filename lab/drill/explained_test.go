@@ -51,7 +51,9 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 		switch mode := d.metFault(m); {
 		case mode == simulator.ModeRefuse:
 			recipient = true
-			if several { // Amazon SES does not say which address it refuses, and another provider may take the mail
+			// Amazon SES does not say which address of a mail it refuses, and neither does SMTP after DATA. Another
+			// provider may take the mail.
+			if several || m.Provider == "smtp" {
 				ended[m.Provider] = true
 			}
 		case d.pair.Silent(m.Provider):
