@@ -158,8 +158,8 @@ var simulated = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postma
 	simulator.Mailtrap, simulator.Mailjet, simulator.SparkPost, simulator.SES}
 
 // withLog are the kinds with a log of events that can be queried by time and recipient.
-var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.Mailtrap, simulator.Mailjet,
-	simulator.SparkPost}
+var withLog = []string{simulator.SendGrid, simulator.Mailgun, simulator.Postmark, simulator.Brevo, simulator.Mailtrap,
+	simulator.Mailjet, simulator.SparkPost}
 
 // whole are the kinds that answer a call as a whole. Their suppression lists have pages with cursors.
 var whole = []string{simulator.SendGrid, simulator.Mailgun, simulator.Brevo, simulator.SparkPost}

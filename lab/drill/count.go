@@ -182,9 +182,11 @@ type accusation func(context.Context, *client.Log, *outcome) (string, error)
 // blame notes a log that may not be as it is.
 func (d *drill) blame(ctx context.Context, l *client.Log, o *outcome, accuse accusation) error {
 	why, err := accuse(ctx, l, o)
-	if why != "" {
-		d.res.wrong("log %s says %s, and %s; its copies: %s", l.ID, l.Reason, why, o)
+	if why == "" || err != nil {
+		return err
 	}
+	story, err := d.timeline(ctx, l.ID)
+	d.res.wrong("log %s says %s, and %s; its copies: %s; %s", l.ID, l.Reason, why, o, describe(story))
 	return err
 }
 
@@ -271,6 +273,9 @@ func describe(story []client.Moment) string {
 			if part != "" {
 				line += " " + part
 			}
+		}
+		if m.Status > 0 {
+			line += fmt.Sprintf(" %d", m.Status)
 		}
 		out = append(out, line)
 	}

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,10 +17,29 @@ import (
 // defaultRetries is the default number of retries of a recipient.
 const defaultRetries = 10
 
+// withoutWord are the providers that have no answer of its own for a call with too many recipients: it is that for a
+// message that is not valid. Amazon SES answers 400 BadRequestException, and Resend 422 validation_error.
+var withoutWord = []string{"ses", "rs"}
+
+// refusedThere are the words of servers that take mail by SMTP or LMTP and refuse it for good. Another provider gets it
+// then, by docs/smtp.md. Their other replies are about the account or the time, or about the content.
+var refusedThere = []string{"Access denied", "Message too big for system", "Sender is not verified",
+	"Your address is blocked"}
+
+// refusedContent are their words, with 5.6.0, for mail that is not valid.
+const refusedContent = "Message content is not acceptable"
+
 // explained reports whether the faults that a mail met explain why its log failed: faults of its calls, by the
 // providers' logs, or after it was accepted.
 func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool {
 	request, recipient, ended, attempts := false, false, map[string]bool{}, 0
+	id, err := models.ParseLogID(l.ID)
+	several := err == nil && d.isEnvelope(id.Batch())
+	if several {
+		for _, name := range d.pair.Single() { // by docs/capabilities.md
+			ended[name] = true
+		}
+	}
 	for i := range story {
 		m := &story[i]
 		if m.What == "attempt" {
@@ -29,13 +49,24 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			continue
 		}
 		switch mode := d.metFault(m); {
-		case m.Status == http.StatusBadRequest &&
-			(mode == simulator.ModeStatus || mode == simulator.ModeLargeBatch): // one mail to several cannot be divided
-			request = true
 		case mode == simulator.ModeRefuse:
 			recipient = true
+			// Amazon SES does not say which address of a mail it refuses, and neither does SMTP after DATA. Another
+			// provider may take the mail.
+			if several || m.Provider == "smtp" {
+				ended[m.Provider] = true
+			}
+		case d.pair.Silent(m.Provider):
+			request = request || m.Text == refusedContent
+			ended[m.Provider] = ended[m.Provider] || slices.Contains(refusedThere, m.Text)
+		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest:
+			// It is about the mail. Without a reason that the provider documents, as at Postmark, it holds only there.
+			request, ended[m.Provider] = true, true
+		case mode == simulator.ModeLargeBatch && slices.Contains(withoutWord, m.Provider):
+			request = true
 		case mode != "" && m.Status == http.StatusRequestEntityTooLarge,
-			mode == simulator.ModeLargeBatch && m.Provider == "mg":
+			mode == simulator.ModeTooLarge, // Mailjet answers 400
+			mode == simulator.ModeLargeBatch && m.Provider != simulated.Usual[0].Name:
 			ended[m.Provider] = true
 		}
 	}
@@ -96,5 +127,22 @@ func TestFailureNeedsAFault(t *testing.T) {
 			l.Reason, l.EndedBy = string(models.ProviderUnavailable), string(c.reason)
 		}
 		require.Equal(t, c.want, explained(d, l, refused, &o), "%s %v: no provider answered so", c.reason, c.copies)
+	}
+}
+
+// TestFailureOfOneMailToSeveral requires that a provider that takes no such mail need not fail, too.
+func TestFailureOfOneMailToSeveral(t *testing.T) {
+	pair, err := simulated.NewPair(simulator.SES, simulator.Resend)
+	require.NoError(t, err)
+	batch := models.NewBatchID(time.Now())
+	l := new(client.Log)
+	l.ID, l.Reason = batch.Chunk(0).Log(1).String(), string(models.PolicyReputation)
+	l.EndedBy = string(models.NoProviderLeft)
+	for provider, want := range map[string]bool{"ses": true, "rs": false} {
+		o := outcome{copies: []simulator.Copy{{Account: provider, Outcome: "blocked"}}}
+		d := &drill{scenario: &scenario{}, pair: pair, envelopes: map[models.ID]bool{batch: true}}
+		require.Equal(t, want, explained(d, l, nil, &o), provider)
+		d.envelopes[batch] = false
+		require.False(t, explained(d, l, nil, &o), "mail to one")
 	}
 }

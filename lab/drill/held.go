@@ -145,13 +145,18 @@ func (d *drill) metFault(answer *client.Moment) string {
 	return ""
 }
 
-// lastCall returns the newest attempt in a timeline and its answer; nil if there is none.
+// lastCall returns the newest attempt in a timeline and its answer; nil if there is none. A call may be repeated with
+// its idempotency key. A repeat whose answer is unknown says nothing about the attempt, with any status (ADR 34).
 func lastCall(story []client.Moment) (call, answer *client.Moment) {
+	repeated := false
 	for i := range story {
 		switch m := &story[i]; {
 		case m.What == "attempt" && (call == nil || m.Attempt > call.Attempt):
-			call, answer = m, nil
-		case m.What == "answer" && call != nil && m.Attempt == call.Attempt:
+			call, answer, repeated = m, nil, false
+		case call == nil || m.Attempt != call.Attempt:
+		case m.What == "repeat":
+			repeated = true
+		case m.What == "answer" && (!repeated || m.Class != string(models.Unknown)):
 			answer = m
 		}
 	}

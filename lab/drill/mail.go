@@ -35,9 +35,9 @@ func (d *drill) all() []posted {
 	return slices.Clone(d.batches)
 }
 
-// post has a batch of n recipients accepted, and every third time one mail to several addresses.
-func (d *drill) post(ctx context.Context, n int) error {
-	_, err := d.accept(ctx, d.newBatch(n))
+// post has a batch of n recipients accepted, and every third time one mail to several addresses. See newBatch.
+func (d *drill) post(ctx context.Context, n int, domains ...string) error {
+	_, err := d.accept(ctx, d.newBatch(n, domains...))
 	if err == nil && len(d.all())%3 == 1 {
 		_, err = d.accept(ctx, d.newEnvelope())
 	}
@@ -117,7 +117,8 @@ var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain
 	Content: bytes.Repeat([]byte("Nothing to do.\n"), 20_000)}
 
 // newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in
-// ten has an attachment. Without domains there are recipients who get no mail, or no more: see nameOf.
+// ten has an attachment. The mail has a link to unsubscribe, if both providers take it. Without domains there are
+// recipients who get no mail, or no more: see nameOf.
 func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	to := make([]client.Recipient, n)
 	for i := range to {
@@ -135,7 +136,8 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(d.all())%10 == 0 {
 		attachments = []client.Attachment{enclosed}
 	}
-	var order []string // any
+	withLink := !d.pair.Plain() // it is in a header field of the recipient
+	var order []string          // any
 	if d.ordered {
 		order = d.pair.Names()
 	}
@@ -152,9 +154,6 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Providers: order,
 	}
 }
-
-// withLink gives mail a link to unsubscribe.
-var withLink = true
 
 // drillTag is a tag of all mail of a drill.
 const drillTag = "drill"
@@ -182,24 +181,32 @@ func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) erro
 	}
 }
 
+// normalDomain is that of the recipients of mail that is posted when all should be normal. No fault made an address of
+// it bounce, so that none is suppressed.
+const normalDomain = "normal.test"
+
 // normal waits until every provider that was broken accepts mail again and new mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
-	err := d.until(ctx, "all is normal again", func() bool {
+	b, err := d.accept(ctx, d.newBatch(backgroundSize, normalDomain))
+	if err != nil {
+		return err
+	}
+	why := ""
+	err = d.until(ctx, "all is normal again", func() bool {
 		for _, a := range d.pair.Names()[:d.breaks] {
-			if d.taken(a) <= d.before[a] {
+			if why = a + " accepts no mail"; d.taken(a) <= d.before[a] {
 				return false
 			}
 		}
-		for _, b := range d.all() {
-			if b.at.After(d.healedAt) { // the first one since
-				got, err := d.batch(ctx, b.id)
-				return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
-			}
-		}
-		return false
+		got, err := d.batch(ctx, b.id)
+		why = fmt.Sprintf("new mail is %s %+v, %v", got.State, got.Counts, err)
+		return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
 	})
 	d.res.Normal = round(time.Since(d.healedAt))
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, why)
+	}
+	return nil
 }
 
 // settled waits until every log has its final state and the providers have sent all events.

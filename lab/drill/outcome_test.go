@@ -133,6 +133,34 @@ func TestStandstills(t *testing.T) {
 	}
 }
 
+// TestLastCall requires that an unknown answer to a repeat does not hide the answer of the call itself.
+func TestLastCall(t *testing.T) {
+	story := []client.Moment{
+		{What: "accepted"},
+		{What: "attempt", Attempt: 1},
+		{What: "answer", Attempt: 1, Class: string(models.Unavailable), Status: http.StatusServiceUnavailable},
+		{What: "attempt", Attempt: 2},
+		{What: "answer", Attempt: 2, Class: string(models.Unknown), Status: http.StatusGatewayTimeout},
+		{What: "repeat", Attempt: 2},
+		{What: "answer", Attempt: 2, Class: string(models.Unknown), Status: http.StatusTooManyRequests},
+		{What: "repeat", Attempt: 2},
+		{What: "answer", Attempt: 2, Class: string(models.Accepted), Status: http.StatusOK},
+	}
+	for n, want := range map[int][2]int{
+		1: {}, 2: {1}, 3: {1, 503}, 4: {2}, 5: {2, 504}, 6: {2, 504}, 7: {2, 504}, 9: {2, 200},
+	} {
+		call, answer := lastCall(story[:n])
+		var got [2]int
+		if call != nil {
+			got[0] = call.Attempt
+		}
+		if answer != nil {
+			got[1] = answer.Status
+		}
+		require.Equal(t, want, got, n)
+	}
+}
+
 // TestHeldOnlyInDoubt requires that a log may be held only if the drill hides the result of its call.
 func TestHeldOnlyInDoubt(t *testing.T) {
 	answer := func(class models.Class, status int, reason models.Reason) *client.Moment {

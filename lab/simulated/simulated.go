@@ -106,6 +106,7 @@ type Provider struct {
 	server   bool // it takes mail by SMTP or LMTP, and reports nothing
 	plain    bool // it takes no header fields of recipients
 	looksUp  bool // it can be asked for past events
+	single   bool // it takes no mail to several addresses
 }
 
 // A Pair is two providers of different kinds. The first is the one that breaks.
@@ -136,7 +137,7 @@ func newProvider(k *kind) Provider {
 	about, _ := providers.Find(k.Kind) // each kind that is simulated is one of providers
 	p := Provider{Account: k.Account, Title: about.Title, settings: append([]string{"KIND=" + k.Kind}, k.settings...),
 		bounce: k.bounce, server: about.Server, plain: !about.Carries.Headers,
-		looksUp: about.LooksUp}
+		looksUp: about.LooksUp, single: !about.Carries.Copies}
 	p.Name = about.Short
 	return p
 }
@@ -158,15 +159,18 @@ func (p Pair) LooksUp(name string) bool {
 	return p[0].Name == name && p[0].looksUp || p[1].Name == name && p[1].looksUp
 }
 
-// Plain returns the title of the first provider that takes no header fields of recipients, or "".
-func (p Pair) Plain() string {
+// Single returns the names of the providers that take no mail to several addresses.
+func (p Pair) Single() (names []string) {
 	for i := range p {
-		if p[i].plain {
-			return p[i].Title
+		if p[i].single {
+			names = append(names, p[i].Name)
 		}
 	}
-	return ""
+	return names
 }
+
+// Plain reports whether a provider takes no header fields of recipients.
+func (p Pair) Plain() bool { return p[0].plain || p[1].plain }
 
 // Names returns the names of the providers.
 func (p Pair) Names() []string { return []string{p[0].Name, p[1].Name} }

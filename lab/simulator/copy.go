@@ -30,7 +30,8 @@ type Copy struct {
 	// Swallowed reports that a suspension without Fault.Release keeps the copy for ever, with any outcome. The suspension
 	// may have begun at any time before its last event.
 	Swallowed bool `json:"swallowed,omitempty"`
-	// Muted reports that a fault at the time of acceptance suppresses all its webhooks. Look-ups show its events.
+	// Muted reports that a fault at the time of acceptance suppresses all its webhooks, or that the webhook with its end
+	// had a wrong signature and is not repeated. Look-ups show its events.
 	Muted bool `json:"muted,omitempty"`
 	// Role is cc or bcc, or empty for To. Of a message to several addresses, the IDs of all copies but the first have a
 	// slash and the address in lower case at their end.
@@ -68,7 +69,8 @@ func (b *stored) export(c *message.Copy) Copy {
 	}
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
-	x.Muted = g.mute != nil && len(g.mute.events) == 0
+	_, lost := b.account.s.store.Load().lost.Load(c)
+	x.Muted = lost || g.mute != nil && len(g.mute.events) == 0
 	return x
 }
 

@@ -101,6 +101,11 @@ func (ob *outbox) deliver(p post) {
 		return
 	default:
 		count(func(st *Stats) { st.EventsGivenUp += n })
+		for _, e := range p.items {
+			if p.forged && e.stage().Step.Ends() {
+				ob.s.store.Load().lost.Store(e.copy, true)
+			}
+		}
 	}
 	for _, e := range p.items {
 		ob.close(e.gen)
@@ -194,13 +199,14 @@ func (ob *outbox) toSign(p *post, body []byte) provider.Post {
 	if ob.s.opts.ResignRetries {
 		nonce |= uint64(p.tries) << 16
 	}
+	p.forged = ob.forged(p)
 	return provider.Post{
 		Body:   body,
 		Event:  &p.items[0].Event,
 		Copy:   p.items[0].copy.Index,
 		Time:   p.signed,
 		Nonce:  nonce,
-		Forged: ob.forged(p),
+		Forged: p.forged,
 	}
 }
 

@@ -105,11 +105,15 @@ type verdict struct {
 	mail   []*fault // of class mail
 }
 
+// mode returns the mode that decides the answer or its time.
 func (v verdict) mode() string {
-	if v.answer == nil {
-		return ""
+	switch {
+	case v.answer != nil:
+		return v.answer.Mode
+	case v.delay > 0:
+		return ModeDelay
 	}
-	return v.answer.Mode
+	return ""
 }
 
 // judge applies the faults of the given classes to a call of the account with the

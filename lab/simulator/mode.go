@@ -93,7 +93,8 @@ type modeRow struct {
 // modes has each mode once.
 var modes = []modeRow{
 	{ModeStatus, ":503", "answers with this status, `body` and `header`", classAnswer, provider.HasStatus},
-	{ModeGarbage, "", "answers 200 with a body that is not the provider's", classAnswer, provider.Garbage},
+	{ModeGarbage, "", "answers 200 with a body that is not the provider's, SMTP without a code", classAnswer,
+		provider.Garbage},
 	{ModeHang, "", "reads the request and never answers", classAnswer, 0},
 	{ModeRefuse, "",
 		"refuses the matching addresses as not valid: the call, or their messages of a batch", classAnswer, 0},

@@ -60,6 +60,7 @@ type post struct {
 	url     uint8 // index in the URLs of its stage
 	repeat  bool  // a fault sends the event twice
 	planned bool  // the faults in force have been applied
+	forged  bool  // the signature of the last try was wrong
 }
 
 // concerns reports whether f applies to any event of p.

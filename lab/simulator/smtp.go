@@ -100,7 +100,10 @@ func (t *session) Data(r io.Reader) error {
 	var w recorder
 	answered := completes(func() { t.a.exchange(&w, request, t.a.provider.Routes[0].Send) })
 	body.end()
-	if !answered {
+	if answered && w.status == 0 { // not the reply of a mail server
+		_, _ = w.WriteTo(t.conn.Conn())
+	}
+	if !answered || w.status == 0 {
 		_ = t.conn.Conn().Close()
 		return errClosed
 	}

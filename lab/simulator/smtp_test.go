@@ -124,7 +124,7 @@ func TestFaultsOfMailServer(t *testing.T) {
 	}{
 		{"status:503", 421, false}, {"status:401", 530, false}, {"rate", 451, false}, {"unverified", 550, false},
 		{"not-allowed", 535, false}, {"too-large", 552, false}, {"refuse", 550, false},
-		{"hang", 0, false}, {"close-before-read", 0, false},
+		{"garbage-200", 0, false}, {"hang", 0, false}, {"close-before-read", 0, false},
 		{"hang-after-body", 0, true}, {"accept-then-close", 0, true}, {"truncate", 0, true},
 	} {
 		id := fmt.Sprint("f", i)
@@ -135,8 +135,12 @@ func TestFaultsOfMailServer(t *testing.T) {
 		require.Equal(t, 250, transact(t, simulator.SMTP, at[simulator.SMTP], id+"again", "ann@sim.test"), c.mode)
 	}
 	st := s.Stats(simulator.SMTP)
-	require.EqualValues(t, 24, st.Calls)
+	require.EqualValues(t, 26, st.Calls)
 	require.EqualValues(t, 2, st.Hung)
+	s.Inject(simulator.Fault{Account: simulator.SMTP, Mode: "delay:1ms"})
+	require.Equal(t, 250, transact(t, simulator.SMTP, at[simulator.SMTP], "late", "ann@sim.test"))
+	log := s.CallLog(simulator.SMTP)
+	require.Equal(t, simulator.ModeDelay, log[len(log)-1].Fault)
 }
 
 // TestMailServerReports: what the server finds out after it has accepted a mail comes to the sender as a mail.

@@ -101,7 +101,7 @@ type Call struct {
 	Bytes      int           `json:"bytes"`      // of the body
 	Status     int           `json:"status"`     // 0 = no whole answer
 	Stored     bool          `json:"stored"`
-	Fault      string        `json:"fault,omitempty"` // mode of the fault that decided the answer
+	Fault      string        `json:"fault,omitempty"` // mode of the fault that decided the answer, or its time
 }
 
 // A callLog keeps the last calls of an account.

@@ -59,6 +59,7 @@ type store struct {
 	batches []*stored
 	first   map[string]place   // the first copy of each id
 	further map[string][]place // the others, oldest first
+	lost    sync.Map           // each *message.Copy whose end was posted with a wrong signature, for the last time
 }
 
 // A place is where a copy is.

@@ -98,40 +98,60 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 
 // A sent is a message of a search.
 type sent struct {
-	MessageID parse.Str
-	Metadata  json.RawMessage
+	MessageID, ReceivedAt parse.Str
+	Recipients            []string
+	Metadata              json.RawMessage
 }
 
 // records are the types of events in the details of a message, by their names in webhooks.
 var records = map[string]string{
-	"Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open", "LinkClicked": "Click",
+	taken: taken, "Delivered": "Delivery", "Transient": "Bounce", "Bounced": "Bounce", "Opened": "Open",
+	"LinkClicked": "Click",
 }
 
-// readMessage posts the events of a message as webhooks hold them. Of a bounce only the ID is known, so it is read.
+// readMessage posts the events of a message as webhooks hold them, and that Postmark has it. That is known even if
+// there are no events yet. Of a bounce only the ID is known, so it is read. What is gone meanwhile is left out.
 func (p *Adapter) readMessage(ctx context.Context, m *sent, post func(body []byte) error) error {
-	var in struct {
-		MessageEvents []struct {
-			Recipient, Type, ReceivedAt string
-			Details                     struct{ DeliveryMessage, BounceID, Link string }
-		}
+	type entry struct {
+		Recipient, Type, ReceivedAt string
+		Details                     struct{ DeliveryMessage, BounceID, Link string }
 	}
-	err := p.Ask(ctx, http.MethodGet, "/messages/outbound/"+url.PathEscape(string(m.MessageID))+"/details", nil, &in)
+	var in struct{ MessageEvents []entry }
+	_, err := p.item(ctx, "/messages/outbound/"+url.PathEscape(string(m.MessageID))+"/details", &in)
+	for _, to := range m.Recipients {
+		in.MessageEvents = append(in.MessageEvents, entry{Recipient: to, Type: taken, ReceivedAt: string(m.ReceivedAt)})
+	}
 	for _, e := range in.MessageEvents {
-		out := map[string]any{"Recipient": e.Recipient, "Type": e.Type, "ReceivedAt": e.ReceivedAt,
-			"Details": e.Details.DeliveryMessage, "OriginalLink": e.Details.Link}
-		if err == nil && e.Type == "Bounced" {
+		out := map[string]any{"Recipient": e.Recipient, "ReceivedAt": e.ReceivedAt, "Details": e.Details.DeliveryMessage,
+			"OriginalLink": e.Details.Link}
+		found := err == nil && records[e.Type] != ""
+		switch {
+		case found && e.Type == "Transient":
+			out["Type"] = e.Type // the webhooks of other events have none, and their IDs are made of what they have
+		case found && e.Type == "Bounced":
 			bounce := map[string]json.RawMessage{}
-			err = p.Ask(ctx, http.MethodGet, "/bounces/"+url.PathEscape(e.Details.BounceID), nil, &bounce)
+			found, err = p.item(ctx, "/bounces/"+url.PathEscape(e.Details.BounceID), &bounce)
 			for name, value := range bounce {
 				out[name] = value
 			}
 		}
 		out["RecordType"], out["MessageID"], out["Metadata"] = records[e.Type], m.MessageID, m.Metadata
-		if body, wrong := kind.JSON(out); err == nil && wrong == nil && records[e.Type] != "" {
+		if body, wrong := kind.JSON(out); found && wrong == nil {
 			err = post(body)
 		}
 	}
 	return err
+}
+
+// item decodes one item, and reports whether it exists. The answer for one that does not is 422 with a code of its own,
+// and must not count as one that allows no look-ups.
+func (p *Adapter) item(ctx context.Context, path string, out any) (found bool, err error) {
+	err = p.Ask(ctx, http.MethodGet, path, nil, out)
+	status, _ := kind.Status(err)
+	if status == http.StatusUnprocessableEntity || status == http.StatusNotFound {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Inspect implements inspect.Inspector. It reads the server and the webhooks of the stream. A token of a server may not

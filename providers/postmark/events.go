@@ -10,8 +10,12 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
+// taken says that Postmark has a message. It is not in webhooks, and LookUp posts it.
+const taken = "Sent"
+
 // events are Postmark's. Bounce is refined by its type, SubscriptionChange by its reason.
 var events = kind.Events{
+	kind.On(taken, "", "", models.Processed),
 	kind.On("Delivery", "Delivery", "Delivery", models.Delivered),
 	kind.On("Bounce", "Bounce", "Bounce", models.Bounced, models.Blocked, models.Dropped, models.Rejected,
 		models.Deferred),

@@ -97,6 +97,7 @@ const mailLog = "01930000-0000-7000-8abc-def000000001"
 type fake struct {
 	t     *testing.T
 	total int // messages of ours; the first has events
+	gone  int // status for a bounce that does not exist any more
 	asked []string
 }
 
@@ -115,7 +116,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if i > 0 {
 				metadata = `{"other":"x"}`
 			}
-			list = append(list, fmt.Sprintf(`{"MessageID":"m%d","Metadata":%s,"Status":"Sent"}`, i, metadata))
+			list = append(list, fmt.Sprintf(`{"MessageID":"m%d","Metadata":%s,"Status":"Sent","Recipients":["ann@rcpt.test"],`+
+				`"ReceivedAt":"2026-11-21T10:59:00Z"}`, i, metadata))
 		}
 		_, _ = fmt.Fprintf(w, `{"TotalCount":"%d","Messages":[%s]}`, f.total, strings.Join(list, ","))
 	case r.URL.Path == "/messages/outbound/m0/details":
@@ -128,8 +130,11 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{"Recipient":"ann@rcpt.test","Type":"LinkClicked","ReceivedAt":"2026-11-21T12:02:00Z",
 				"Details":{"Link":"https://x.test"}},
 			{"Recipient":"ann@rcpt.test","Type":"SubscriptionChanged","ReceivedAt":"2026-11-21T12:02:00Z"},
+			{"Recipient":"ann@rcpt.test","Type":"Bounced","ReceivedAt":"2026-11-21T12:02:30Z","Details":{"BounceID":"1"}},
 			{"Recipient":"ann@rcpt.test","Type":"Bounced","ReceivedAt":"2026-11-21T12:03:00Z",
 				"Details":{"BounceID":"901542550"}}]}`))
+	case r.URL.Path == "/bounces/1":
+		w.WriteHeader(f.gone)
 	case r.URL.Path == "/bounces/901542550":
 		_, _ = w.Write(
 			[]byte(`{"ID":901542550,"Type":"HardBounce","Email":"ann@rcpt.test","BouncedAt":"2026-11-21T12:03:00.5Z",` +
@@ -140,9 +145,15 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestLookUp reads the events of a wanted message, by the ids of webhooks. Messages of others are left out.
+// TestLookUp reads the events of a wanted message, by the ids of webhooks. Messages of others are left out, and so is a
+// bounce that Postmark no longer has.
 func TestLookUp(t *testing.T) {
-	f := &fake{t: t, total: 600}
+	for _, gone := range []int{http.StatusUnprocessableEntity, http.StatusNotFound} {
+		testLookUp(t, &fake{t: t, total: 600, gone: gone})
+	}
+}
+
+func testLookUp(t *testing.T, f *fake) {
 	server := httptest.NewServer(f)
 	defer server.Close()
 	p := adapter(t, server.URL)
@@ -170,8 +181,8 @@ func TestLookUp(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, p.LookUp(t.Context(), q, post))
-	require.Equal(t, []string{"deferred", "delivered", "opened", "clicked", "bounced"}, got)
-	require.Len(t, f.asked, 4)
+	require.Equal(t, []string{"deferred", "delivered", "opened", "clicked", "bounced", "processed"}, got)
+	require.Len(t, f.asked, 5)
 	require.Equal(t, "/messages/outbound?count=500&fromdate=2026-11-21T07%3A00%3A00&offset=0&recipient=ann%40rcpt.test"+
 		"&todate=2026-11-21T09%3A00%3A01", f.asked[0], "the times of the East Coast, in winter and in summer")
 

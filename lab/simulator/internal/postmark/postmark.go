@@ -51,12 +51,25 @@ var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.RateLimited: fail(429, 429, "Rate limit exceeded."),
 }
 
-// bounce returns the word for a bounce of the type.
+// bounce returns the word for a bounce of the type. Of a bounce look-ups have only the ID.
 func bounce(kind, name string, code int, inactive bool) provider.Word {
-	return provider.Word{Event: "Bounce", Kind: "Bounced", Fields: fmt.Sprintf(`"ID":<number>,"Type":%q,"TypeCode":%d,`+
-		`"Name":%q,"Description":%[3]q,"Details":"smtp;<code> <enhanced> <text>","Email":<address>,"From":<from>,`+
-		`"BouncedAt":"<time>","DumpAvailable":false,"Inactive":%t,"CanActivate":%[4]t,"Subject":<subject>`,
-		kind, code, name, inactive)}
+	return provider.Word{Event: "Bounce", Kind: "Bounced", Detail: `"BounceID":"<number>"`, Fields: fmt.Sprintf(
+		`"ID":<number>,"Type":%q,"TypeCode":%d,"Name":%q,"Description":%[3]q,"Details":"smtp;<code> <enhanced> <text>",`+
+			`"Email":<address>,"From":<from>,"BouncedAt":"<time>","DumpAvailable":false,"Inactive":%t,"CanActivate":%[4]t,`+
+			`"Subject":<subject>`, kind, code, name, inactive)}
+}
+
+// delay is a bounce that look-ups show with the server's words, and without an ID.
+var delay = func() provider.Word {
+	w := bounce("Transient", "Message delayed", 2, false)
+	w.Kind, w.Detail = "Transient", `"DeliveryMessage":"smtp;<code> <enhanced> <text>"`
+	return w
+}()
+
+// number appends the ID of a bounce.
+func number(dst []byte, v *provider.View) []byte {
+	return strconv.AppendUint(dst, v.IDs.Mix(provider.ForEvent, v.Batch.Serial, uint64(v.Copy.Index),
+		uint64(v.Event.Stage))>>11, 10)
 }
 
 const seen = `"Recipient":<address>,"ReceivedAt":"<time>","Platform":"Desktop","UserAgent":"Mozilla/5.0 (simulator)",`
@@ -65,18 +78,15 @@ const seen = `"Recipient":<address>,"ReceivedAt":"<time>","Platform":"Desktop","
 var wording = provider.Wording{
 	Hook: `{"RecordType":"<event>",<fields>,"MessageID":"<id>","ServerID":1,"MessageStream":<stream>,"Tag":<tag>,` +
 		`"Metadata":<metadata>}`,
-	Log: `{"Recipient":<address>,"Type":"<kind>","ReceivedAt":"<time>","Details":{}}`,
-	Holes: provider.Holes{Copy: map[string]provider.Hole{"number": func(dst []byte, v *provider.View) []byte {
-		return strconv.AppendUint(dst, v.IDs.Mix(provider.ForEvent, v.Batch.Serial, uint64(v.Copy.Index),
-			uint64(v.Event.Stage))>>11, 10)
-	}}},
+	Log:    `{"Recipient":<address>,"Type":"<kind>","ReceivedAt":"<time>","Details":{<detail>}}`,
+	Holes:  provider.Holes{Copy: map[string]provider.Hole{"number": number}},
 	Retry:  15 * time.Minute,
 	Expire: []time.Duration{time.Hour, 11 * time.Hour},
 	Words: map[provider.Step]provider.Word{
 		provider.Taken: {Event: "Sent", Kind: "Sent", Hidden: true, Fields: `"Recipient":<address>`},
-		provider.Delivered: {Event: "Delivery", Kind: "Delivered",
+		provider.Delivered: {Event: "Delivery", Kind: "Delivered", Detail: `"DeliveryMessage":"smtp;250 2.0.0 OK"`,
 			Fields: `"Recipient":<address>,"DeliveredAt":"<time>","Details":"smtp;250 2.0.0 OK"`},
-		provider.Deferred:       bounce("Transient", "Message delayed", 2, false),
+		provider.Deferred:       delay,
 		provider.Expired:        bounce("SoftBounce", "Soft bounce", 4096, false),
 		provider.BouncedHard:    bounce("HardBounce", "Hard bounce", 1, true),
 		provider.BouncedBlocked: bounce("Blocked", "ISP block", 100006, false),
@@ -89,7 +99,7 @@ var wording = provider.Wording{
 		provider.Unsubscribed: {Event: "SubscriptionChange", Kind: "SubscriptionChanged", Fields: `"Recipient":<address>,` +
 			`"ChangedAt":"<time>","Origin":"Recipient","SuppressSending":true,"SuppressionReason":"ManualSuppression"`},
 		provider.Opened: {Event: "Open", Kind: "Opened", Fields: seen + `"FirstOpen":true`},
-		provider.Clicked: {Event: "Click", Kind: "LinkClicked",
+		provider.Clicked: {Event: "Click", Kind: "LinkClicked", Detail: `"Link":"https://example.com/"`,
 			Fields: seen + `"ClickLocation":"HTML","OriginalLink":"https://example.com/"`},
 	},
 }
@@ -134,6 +144,7 @@ func New(a *provider.Account) (*provider.Provider, error) {
 		{Path: "POST email/batch", Send: send},
 		{Path: "GET messages/outbound", Access: provider.UsesLogs, Answer: g.search},
 		{Path: "GET messages/outbound/{id}/details", Access: provider.UsesLogs, Answer: g.details},
+		{Path: "GET bounces/{id}", Access: provider.UsesLogs, Answer: g.showBounce},
 		{Path: "GET " + lists + "/dump", Access: provider.UsesLists, Answer: g.dump},
 		{Path: "POST " + lists + "/delete", Access: provider.UsesLists, Answer: g.unlist},
 		{Path: "GET server", Static: `{"ID":1,"Name":"simulated","DeliveryType":"Live"}`},
@@ -233,6 +244,27 @@ func (g Postmark) details(r *http.Request) provider.Answer {
 	}
 	m["MessageEvents"] = events
 	return provider.JSON(200, m)
+}
+
+// showBounce answers with a bounce: its webhook without what webhooks add.
+func (g Postmark) showBounce(r *http.Request) provider.Answer {
+	for _, l := range g.Logged(time.Now(), func(*message.Batch) bool { return true }) {
+		for i := range l.Copies {
+			views, _ := l.Of(&l.Copies[i])
+			for _, v := range views {
+				if v.Stage.Event != "Bounce" || string(number(nil, &v)) != r.PathValue("id") {
+					continue
+				}
+				var b map[string]json.RawMessage
+				if json.Unmarshal(v.Stage.Hook.Append(nil, v), &b) == nil {
+					delete(b, "RecordType")
+					delete(b, "Metadata")
+					return provider.JSON(200, b)
+				}
+			}
+		}
+	}
+	return fail(422, 407, "The bounce was not found.")
 }
 
 // dump answers with all entries of the suppression lists that match.

@@ -384,11 +384,22 @@ func TestMessagesAreFoundByMetadata(t *testing.T) {
 	}
 	c.call("GET", "/messages/outbound?count=1&offset=0", nil, &f)
 	var d struct {
-		MessageEvents []struct{ Recipient, Type string }
+		MessageEvents []struct {
+			Recipient, Type string
+			Details         struct{ BounceID string }
+		}
 	}
 	if status := c.call("GET", "/messages/outbound/"+f.Messages[0].MessageID+"/details", nil, &d); status != 200 ||
-		fmt.Sprint(d.MessageEvents) != "[{hardbounce@sim.test Bounced}]" {
-		t.Error(status, d)
+		len(d.MessageEvents) != 1 || d.MessageEvents[0].Recipient+d.MessageEvents[0].Type != "hardbounce@sim.testBounced" {
+		t.Fatal(status, d)
+	}
+	var b object
+	if status := c.call("GET", "/bounces/"+d.MessageEvents[0].Details.BounceID, nil, &b); status != 200 ||
+		b["Type"] != "HardBounce" || b["MessageID"] != f.Messages[0].MessageID || b["Metadata"] != nil {
+		t.Error(status, b)
+	}
+	if status := c.call("GET", "/bounces/1", nil, &result{}); status != 422 {
+		t.Error(status)
 	}
 	if status := c.call("GET", "/messages/outbound/x/details", nil, &d); status != 422 {
 		t.Error(status)

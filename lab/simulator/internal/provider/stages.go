@@ -33,6 +33,9 @@ const (
 	Clicked
 )
 
+// Ends reports whether the step decides whether the mail arrives.
+func (s Step) Ends() bool { return s >= Delivered && s <= DroppedQuota && s != Deferred }
+
 // A Reply is what the recipient's mail server says.
 type Reply struct{ Code, Enhanced, Text string }
 

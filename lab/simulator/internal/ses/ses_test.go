@@ -388,6 +388,14 @@ func TestPostsAreRepeated(t *testing.T) {
 	if list := c.events(); !slices.Contains(list, "forged") {
 		t.Errorf("%v", list)
 	}
+	if list := c.Copies("d"); len(list) != 1 || list[0].Muted {
+		t.Errorf("the receiver took the events: %+v", list)
+	}
+	status = http.StatusForbidden
+	send("e@example.com")
+	if list := c.Copies("e"); len(list) != 1 || !list[0].Muted {
+		t.Errorf("no post is repeated: %+v", list)
+	}
 }
 
 func TestSuppressionList(t *testing.T) {

@@ -51,6 +51,7 @@ var statuses = map[int]provider.Answer{
 }
 
 var conditions = map[provider.ConditionKind]provider.Answer{
+	provider.Garbage:     reply(0, "<html><body>It works!</body></html>\r\n"),
 	provider.NoCredits:   reply(550, "5.7.0 No credits left"),
 	provider.Full:        reply(452, "4.5.3 Daily limit exceeded"),
 	provider.Unverified:  reply(550, "5.7.27 Sender is not verified"),
