@@ -104,7 +104,7 @@ const maxSlug = 64
 
 // tagRune reports whether every provider takes a character of a tag.
 func tagRune(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.' || r == ':'
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:", r)
 }
 
 // FindHeader returns the index of the field with a name, in any case, or -1.
@@ -203,7 +203,7 @@ type Batch struct {
 	Groups           []Group         `json:"groups,omitempty"`      // in which the sums count it
 	Envelope         *Envelope       `json:"envelope,omitempty"`    // nil: each recipient has a mail of its own
 	Lane             Lane            `json:"lane"`
-	Via              string          `json:"via,omitempty"`        // the dialect or protocol by which it came; empty: our API
+	Via              string          `json:"via,omitempty"`        // the dialect or protocol of the request; empty: our API
 	LaneLimit        Limit           `json:"lane_limit,omitempty"` // that made it bulk; empty: it is as requested
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`

@@ -39,8 +39,8 @@ func (c *Content) MessageID(r *Recipient) string {
 	return ""
 }
 
-// MoveMessageIDs prepares the call for a provider that replaces the Message-ID of every mail. References gets the one of
-// the sender, so that answers to the mail still belong to its conversation.
+// MoveMessageIDs prepares the call for a provider that replaces the Message-ID of every mail. References gets the one
+// of the sender, so that answers to the mail still belong to its conversation.
 func (c *Call) MoveMessageIDs() {
 	shared := FindHeader(c.Content.Headers, MessageIDField) >= 0
 	for i := range c.Recipients {

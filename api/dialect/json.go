@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Object is a JSON object of a request. SDKs send "", [], {} and null for what is not there, so that all of these are the
-// same as absent.
+// Object is a JSON object of a request. SDKs send "", [], {} and null for what is not there, so that all of these are
+// the same as absent.
 type Object map[string]json.RawMessage
 
 // ReadJSON reads the body of a request into v. It may have most bytes.
@@ -63,8 +63,8 @@ func (o Object) Texts(names ...string) (list []string, ok bool) {
 	return list, json.Unmarshal(raw, &list) == nil
 }
 
-// Bytes returns the content of a file: base64, also with line breaks or without padding, a list of numbers, or a Buffer of
-// Node.js. It reports false for anything else.
+// Bytes returns the content of a file: base64, also with line breaks or without padding, a list of numbers, or a Buffer
+// of Node.js. It reports false for anything else.
 func (o Object) Bytes(name string) ([]byte, bool) {
 	raw := o.Raw(name)
 	var text string

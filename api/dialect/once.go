@@ -5,8 +5,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Once calls do with the idempotency key of a request that creates mail: that of the client, or one that an equal request
-// has, too, if this one gets no answer. hash is the same for equal requests.
+// Once calls do with the idempotency key of a request that creates mail: that of the client, or one that an equal
+// request has, too, if this one gets no answer. hash is the same for equal requests.
 func (r *Request) Once(hash string, do func(service.Repeat) error) error {
 	repeat := r.Repeat
 	if repeat.Hash = hash; repeat.Key != "" {

@@ -19,9 +19,12 @@ const Name = "postmark"
 
 // New returns the dialect.
 func New() *dialect.Dialect {
-	d := &dialect.Dialect{Name: Name, Prefix: []string{"/email"}, Fail: func(e *problem.Error) (int, any) { return fail(e) }}
+	d := &dialect.Dialect{Name: Name, Prefix: []string{"/email"}}
+	d.Fail = func(e *problem.Error) (int, any) { return fail(e) }
 	add := func(path string, handle func(*dialect.Request) (dialect.Answer, error)) {
-		d.Routes = append(d.Routes, dialect.Route{Method: http.MethodPost, Path: path, Scope: models.ScopeSend, Handle: handle})
+		d.Routes = append(d.Routes, dialect.Route{
+			Method: http.MethodPost, Path: path, Scope: models.ScopeSend, Handle: handle,
+		})
 	}
 	add("/email", send)
 	add("/email/withTemplate", send)
@@ -113,7 +116,8 @@ func describe(m problem.FieldError) (code int, text string) {
 		if quoted, err := strconv.QuotedPrefix(m.Detail); err == nil {
 			address = quoted[1 : len(quoted)-1]
 		}
-		return invalidMail, fmt.Sprintf("Invalid '%s' address: '%s'.", name, address) // clients read the address between quotes
+		// Clients read the address between the quotes.
+		return invalidMail, fmt.Sprintf("Invalid '%s' address: '%s'.", name, address)
 	case m.Code == "too_many" && (name == "To" || name == "Cc" || name == "Bcc" || field == "messages"):
 		return tooMany, m.Detail
 	}

@@ -40,7 +40,7 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	return dialect.Answer{Body: out, Batch: id}, err
 }
 
-// sendBatch is POST /email/batch, whose body is a list, and POST /email/batchWithTemplates. A mistake in a message is told in
+// sendBatch is POST /email/batch, whose body is a list, and POST /email/batchWithTemplates. A mistake in a message is in
 // its result, and the others are sent.
 func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	var raw json.RawMessage
@@ -96,9 +96,9 @@ func accept(r *dialect.Request, message dialect.Object, repeat service.Repeat) (
 	}
 	if a.Suppressed == a.Recipients {
 		list := strings.Join([]string{message.Text("To"), message.Text("Cc"), message.Text("Bcc")}, ", ")
-		return result{}, problem.New(problem.Invalid, "inactive_recipients", "You tried to send to recipients that have been marked "+
-			"as inactive. Found inactive addresses: %s. Inactive recipients are ones that have generated a hard bounce, a spam "+
-			"complaint, or a manual suppression.", strings.Trim(list, ", "))
+		return result{}, problem.New(problem.Invalid, "inactive_recipients",
+			"You tried to send to recipients that have been marked as inactive. Found inactive addresses: %s. Inactive recipients "+
+				"are ones that have generated a hard bounce, a spam complaint, or a manual suppression.", strings.Trim(list, ", "))
 	}
 	return result{
 		To: message.Text("To"), Cc: message.Text("Cc"), Bcc: message.Text("Bcc"), MessageID: a.ID.String(), Message: "OK",

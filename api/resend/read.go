@@ -145,7 +145,8 @@ func firstEvent(r *dialect.Request, l *mail.LogView, event string) (string, erro
 	}
 	for _, m := range story.Timeline {
 		switch kind := m.Event; {
-		case kind == models.Complained, kind == models.Clicked && event != "complained", kind == models.Opened && event == "delivered":
+		case kind == models.Complained, kind == models.Clicked && event != "complained",
+			kind == models.Opened && event == "delivered":
 			event = string(kind)
 		case kind == models.Deferred && event == "sent":
 			event = "delivery_delayed"
@@ -233,7 +234,8 @@ func reschedule(r *dialect.Request) (dialect.Answer, error) {
 // cancel is POST /emails/{id}/cancel.
 func cancel(r *dialect.Request) (dialect.Answer, error) {
 	out, _, err := r.Service.Commands.Batch(r.Context(), r.Who, models.CancelBatch, r.Param("id"), "", service.Repeat{})
-	if err == nil && !out.Changed && !out.Cancelled || err == nil && out.Recipients != nil && *out.Recipients == 0 && out.Changed {
+	none := out.Recipients != nil && *out.Recipients == 0
+	if err == nil && (!out.Changed && !out.Cancelled || out.Changed && none) {
 		err = problem.New(problem.Conflict, "already_sent", "Email can't be canceled because it was sent already.")
 	}
 	return dialect.Answer{Body: changed{"email", r.Param("id")}}, err

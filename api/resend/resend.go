@@ -1,5 +1,5 @@
-// Package resend answers applications that speak the API of Resend: emails, also many at once, their status, new times and
-// cancellation.
+// Package resend answers applications that speak the API of Resend: emails, also many at once, their status, new times
+// and cancellation.
 //
 // An email is a batch that is one mail, together to all of its addresses. Its id is that of the batch.
 package resend

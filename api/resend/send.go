@@ -229,7 +229,8 @@ func timeOf(text string) (string, error) {
 		unit := map[byte]time.Duration{'m': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[found[2][0]]
 		return time.Now().Add(time.Duration(n) * unit).UTC().Format(time.RFC3339), nil
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999-07"} {
+	const spaced = "2006-01-02 15:04:05.999999999-07"
+	for _, form := range []string{time.RFC3339Nano, spaced + ":00", spaced} {
 		if at, err := time.Parse(form, text); err == nil {
 			if !at.After(time.Now()) {
 				return "", nil

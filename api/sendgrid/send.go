@@ -147,8 +147,8 @@ func (q *request) read(in *intake.Intake, group int) error {
 	if b.From, err = addressOf(cmp.Or(string(p.Raw("from")), string(q.Raw("from"))), "from"); err != nil {
 		return err
 	}
-	replies := "[" + strings.Trim(cmp.Or(string(p.Raw("reply_to")), string(q.Raw("reply_to")), string(q.Raw("reply_to_list"))), "[] \n") + "]"
-	if b.ReplyTo, err = addressesOf(json.RawMessage(replies), "reply_to"); err != nil {
+	replies := cmp.Or(string(p.Raw("reply_to")), string(q.Raw("reply_to")), string(q.Raw("reply_to_list")))
+	if b.ReplyTo, err = addressesOf(json.RawMessage("["+strings.Trim(replies, "[] \n")+"]"), "reply_to"); err != nil {
 		return err
 	}
 	b.Subject = s.text(cmp.Or(p.Text("subject"), q.Text("subject")))
@@ -298,8 +298,9 @@ func (q *request) readOptions(b *intake.Batch, p dialect.Object) error {
 			b.DeliverAt = at.UTC().Format(time.RFC3339)
 		}
 	}
-	b.TrackOpens, b.TrackClicks = q.setting("tracking_settings", "open_tracking"), q.setting("tracking_settings", "click_tracking")
-	if on := q.setting("tracking_settings", "subscription_tracking"); on {
+	const tracking = "tracking_settings"
+	b.TrackOpens, b.TrackClicks = q.setting(tracking, "open_tracking"), q.setting(tracking, "click_tracking")
+	if on := q.setting(tracking, "subscription_tracking"); on {
 		b.Unsubscribe = &on
 	}
 	var asm dialect.Object

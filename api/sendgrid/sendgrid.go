@@ -68,6 +68,7 @@ func fail(e *problem.Error) (int, any) {
 // invalid is the error of a field.
 func invalid(field, detail string) error {
 	e := problem.New(problem.Invalid, "invalid_value", "%s", detail)
-	e.Fields = []problem.FieldError{{Pointer: "/" + strings.ReplaceAll(field, ".", "/"), Code: "invalid_value", Detail: detail}}
+	pointer := "/" + strings.ReplaceAll(field, ".", "/")
+	e.Fields = []problem.FieldError{{Pointer: pointer, Code: e.Code, Detail: detail}}
 	return e
 }

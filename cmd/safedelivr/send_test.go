@@ -52,7 +52,7 @@ func TestSendWholeMail(t *testing.T) {
 		_, errs := typed(t, 2, "", append(send, flag, value)...)
 		require.Contains(t, errs, flag+" \""+value+"\": give NAME=VALUE")
 	}
-	_, errs := typed(t, 2, "", append(send, "--tag", "a b", "--header", "Subject=x", "--lane", "slow")...)
+	_, errs := typed(t, 2, "", append(send, "--tag", "a\nb", "--header", "Subject=x", "--lane", "slow")...)
 	for _, want := range []string{"--tag: A tag", "--header: Subject has a field", "--lane: "} {
 		require.Contains(t, errs, want)
 	}

@@ -33,8 +33,8 @@ type Batch struct {
 	Language string `json:"language"`
 	Category string `json:"category"` // The kind of mail, like `newsletter`: 1 to 64 characters, as in a tag.
 	// Words for statistics, also at the providers: one line of 1 to 255 bytes. A provider that takes fewer gets the first
-	// ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each log
-	// says what was left out.
+	// ones. Providers get `-` for all but letters a to z, digits, `_`, `-`, `.` and `:`, and the first 64 characters. Each
+	// log says what was left out.
 	Tags []string `json:"tags" max:"10" schema:"Tag" unique:"true"`
 	// Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with the
 	// values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047). Fields that

@@ -87,8 +87,8 @@ func (m *Mistakes) checkHeaders(here string, headers []models.Header, most int) 
 
 const messageID = "message-id"
 
-// setMessageID puts the value of Message-ID into angle brackets. It reports whether the value can be one, with any values
-// of its placeholders.
+// setMessageID puts the value of Message-ID into angle brackets. It reports whether the value can be one, with any
+// values of its placeholders.
 func setMessageID(h *models.Header) bool {
 	id := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(h.Value), "<"), ">")
 	h.Value = "<" + id + ">"
