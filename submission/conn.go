@@ -54,13 +54,17 @@ type conn struct {
 	stage  atomic.Int32
 	logins int // attempts
 
-	left    atomic.Int64 // bytes that the client may send before the next answer
-	open    atomic.Bool  // a recipient was accepted: a message may follow
-	busy    atomic.Bool  // a message is being taken
-	blocked atomic.Bool  // reads fail at once
-	ended   atomic.Bool  // go-smtp writes its answer, reads no more, and closes the connection
-	ahead   []byte       // read by watch
+	left    atomic.Int64              // bytes that the client may send before the next answer
+	open    atomic.Bool               // a recipient was accepted: a message may follow
+	until   atomic.Pointer[time.Time] // when the message must have arrived that is being taken; nil: there is none
+	blocked atomic.Bool               // reads fail at once
+	ended   atomic.Bool               // go-smtp writes one answer, reads no more, and closes the connection
+	last    atomic.Bool               // that answer was written
+	ahead   []byte                    // read by watch
 }
+
+// maxAhead is how much watch keeps.
+const maxAhead = 4 << 10
 
 // address returns the address of the client.
 func (c *conn) address() netip.Addr {
@@ -93,8 +97,13 @@ func (c *conn) read(p []byte) (int, error) {
 		c.ahead = c.ahead[n:]
 		return n, nil
 	}
-	if c.server.stopping.Load() && !c.busy.Load() {
+	if c.server.stopping.Load() && c.until.Load() == nil {
 		return 0, os.ErrDeadlineExceeded
+	}
+	if until := c.until.Load(); until != nil { // go-smtp sets one deadline for all of a message, that of a command
+		if err := c.Conn.SetReadDeadline(earlier(*until, time.Now().Add(idleTime))); err != nil {
+			return 0, err
+		}
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 {
@@ -106,6 +115,9 @@ func (c *conn) read(p []byte) (int, error) {
 // Write implements net.Conn. With each answer the client may send more: a message, or commands. What it sends of a
 // message that was refused counts, too.
 func (c *conn) Write(p []byte) (int, error) {
+	if c.ended.Load() && c.last.Swap(true) {
+		return 0, net.ErrClosed
+	}
 	c.left.Store(maxCommands)
 	if c.open.Load() {
 		c.left.Store(2 * maxMessage)
@@ -124,7 +136,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	if err := c.Conn.SetReadDeadline(t); err != nil {
 		return err
 	}
-	if c.server.stopping.Load() && !c.busy.Load() { // Stop may have been called in between
+	if c.server.stopping.Load() && c.until.Load() == nil { // Stop may have been called in between
 		c.interrupt()
 	}
 	return nil
@@ -139,7 +151,7 @@ func earlier(a, b time.Time) time.Time {
 
 // interrupt ends a read that waits, unless a message is being taken.
 func (c *conn) interrupt() {
-	if !c.busy.Load() {
+	if c.until.Load() == nil {
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
@@ -152,22 +164,23 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// watch calls left if the client closes the connection before stop is called. Nothing else may read meanwhile.
+// watch calls left if the client closes the connection before stop is called. Nothing else may read meanwhile. What the
+// client sends is kept: commands that follow without waiting, or the end of TLS.
 func (c *conn) watch(left func()) (stop func()) {
-	if len(c.ahead) > 0 {
-		return func() {} // the client has sent more, and waits for answers
-	}
 	_ = c.Conn.SetReadDeadline(time.Time{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		var one [1]byte
-		n, err := c.Conn.Read(one[:])
-		switch {
-		case n == 1:
-			c.ahead = one[:]
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			left()
+		for len(c.ahead) < maxAhead {
+			n, err := c.Conn.Read(one[:])
+			c.ahead = append(c.ahead, one[:n]...)
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				left()
+			}
+			if err != nil {
+				return
+			}
 		}
 	}()
 	return func() {

@@ -70,7 +70,7 @@ func (m *message) take(r io.Reader) (models.ID, error) {
 
 // receive keeps the bytes of a message.
 func (m *message) receive(r io.Reader, raw io.Writer) error {
-	sum, b := sha256.New(), &body{r: r, conn: m.conn, end: time.Now().Add(messageTime)}
+	sum, b := sha256.New(), &body{Reader: r}
 	_, err := io.CopyBuffer(io.MultiWriter(raw, sum), b, make([]byte, 8<<10))
 	m.digest = hex.EncodeToString(sum.Sum(nil))
 	secure, isTLS := m.smtp.Conn().(*tls.Conn)
@@ -94,23 +94,15 @@ func (m *message) receive(r io.Reader, raw io.Writer) error {
 	return errCutOff
 }
 
-// body reads a message while it arrives.
+// body notes the error of a reader.
 type body struct {
-	r    io.Reader
-	conn *conn
-	end  time.Time
-	err  error
+	io.Reader
+	err error
 }
 
-// Read implements io.Reader. go-smtp sets one deadline for all of a message, that of a command.
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (n int, err error) {
-	if now := time.Now(); now.Before(b.end) {
-		_ = b.conn.SetReadDeadline(earlier(now.Add(idleTime), b.end)) // a closed connection fails to read
-		n, b.err = b.r.Read(p)
-	} else {
-		b.conn.ended.Store(true)
-		b.err = errCutOff
-	}
+	n, b.err = b.Reader.Read(p)
 	return n, b.err
 }
 

@@ -212,15 +212,17 @@ func address(s string, enhanced smtp.EnhancedCode) (string, error) {
 // Data implements smtp.Session. go-smtp calls it in the goroutine of the commands, or beside them for a message in
 // chunks.
 func (s *session) Data(r io.Reader) error {
-	s.conn.busy.Store(true)
-	defer s.conn.busy.Store(false)
+	began := time.Now()
+	until := began.Add(messageTime)
+	s.conn.until.Store(&until)
+	defer s.conn.until.Store(nil)
 	s.mu.Lock()
 	e := s.mail
 	s.mu.Unlock()
 	if e == nil {
 		return smtp.ErrDataReset // a command came before the first chunk was read
 	}
-	began, line := time.Now(), requestlog.Line{Method: "SMTP", Path: "DATA", Request: models.NewUserID()}
+	line := requestlog.Line{Method: "SMTP", Path: "DATA", Request: models.NewUserID()}
 	m := &message{session: s, envelope: *e}
 	batch, err := m.take(r)
 	if err == smtp.ErrDataReset { //nolint:errorlint // go-smtp returns it itself
