@@ -152,6 +152,7 @@ var allowed = map[string][]string{
 	"api":                 {"api/dialect", "client", "internal/known", "models", "models/...", "service/..."},
 	"api/dialect":         {"models", "service", "service/intake", "service/mailparse", "service/problem"},
 	"api/mailgun":         {"api/dialect", "client", "models", "models/feed", "service", "service/...", "service/mailparse"},
+	"submission":          {"api/dialect", "internal/known", "internal/perclient", "models", "service", "service/..."},
 	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service", "service/..."},
 	"dashboard":           {"client", "models", "models/...", "service/...", "dashboard/..."},
 	"dashboard/web":       {"internal/known", "internal/perclient", "models", "models/...", "service", "service/..."},

@@ -120,7 +120,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	c.left.Store(maxCommands)
 	if c.open.Load() {
-		c.left.Store(2 * maxMessage)
+		c.left.Store(2 * c.server.cfg.Size)
 	}
 	return c.Conn.Write(p)
 }

@@ -86,7 +86,7 @@ func (m *message) receive(r io.Reader, raw io.Writer) error {
 	case errors.Is(b.err, smtp.ErrTooLongLine):
 		return errLongLine // go-smtp closes the connection
 	case errors.Is(b.err, smtp.ErrDataTooLarge):
-		return errSize
+		return m.server.tooLarge()
 	case errors.As(b.err, &own):
 		return own
 	}

@@ -23,7 +23,6 @@ var (
 	errMechanism  = reply(504, smtp.EnhancedCode{5, 7, 4}, "AUTH takes PLAIN and LOGIN.")
 	errLogins     = reply(421, smtp.EnhancedCode{4, 7, 0}, "Too many failed logins.")
 	errSecondMail = reply(503, smtp.EnhancedCode{5, 5, 1}, "There is a sender already. Send RSET for another message.")
-	errSize       = reply(552, smtp.EnhancedCode{5, 3, 4}, "The message is larger than %d bytes.", maxMessage)
 	errRecipients = reply(452, smtp.EnhancedCode{4, 5, 3}, "A message may have at most %d recipients.", maxRecipients)
 	errLocalPart  = reply(553, smtp.EnhancedCode{5, 6, 7}, "The address has characters that are not ASCII before the @.")
 	errLongLine   = reply(554, smtp.EnhancedCode{5, 6, 0}, "The message has a line of more than %d bytes.", maxLine)
@@ -32,6 +31,11 @@ var (
 	errStopping   = reply(421, smtp.EnhancedCode{4, 3, 2}, "The server is stopping. Connect again.")
 	errInternal   = reply(451, smtp.EnhancedCode{4, 3, 0}, "The message was not taken. Nothing will be sent; send it again.")
 )
+
+// tooLarge returns the answer to a message that is too large.
+func (s *Server) tooLarge() *smtp.SMTPError {
+	return reply(552, smtp.EnhancedCode{5, 3, 4}, "The message is larger than %d bytes.", s.cfg.Size)
+}
 
 // replyTo returns the answer to a message that was not accepted, and the code of the error for the request log.
 func replyTo(err error) (answer *smtp.SMTPError, code string) {

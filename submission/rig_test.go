@@ -58,6 +58,7 @@ func (s *store) before(put func(ctx context.Context) error) {
 type setup struct {
 	plain   bool   // there is no certificate
 	address string // of the clients
+	size    int64  // of a message; 0: the usual one
 	service service.Config
 }
 
@@ -94,7 +95,7 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
 	require.NoError(t, r.store.CreateUser(t.Context(), u))
 	r.user, r.secret = u.ID, r.newKey(models.ScopeSend)
-	c := Config{Name: "mail.example.com", Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+	c := Config{Name: "mail.example.com", Size: st.size, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 	if !st.plain {
 		ca, dir := testkit.NewAuthority(t.(*testing.T)), t.TempDir()
 		cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")

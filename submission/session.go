@@ -27,7 +27,6 @@ type session struct {
 	cancel context.CancelFunc
 
 	secret string // of the key; empty: the client has not logged in
-	who    service.Caller
 
 	mu   sync.Mutex // a message in chunks is read while commands change the envelope
 	mail *envelope  // nil: there is no sender
@@ -35,6 +34,7 @@ type session struct {
 
 // envelope has the addresses of a message, as the commands name them.
 type envelope struct {
+	who  service.Caller
 	from string
 	to   []string
 }
@@ -59,9 +59,13 @@ func (s *session) Logout() error {
 	return nil
 }
 
-// Reset implements smtp.Session.
+// Reset implements smtp.Session. go-smtp may give the result of a message that RSET ends between two chunks to the next
+// one, so there is no next one.
 func (s *session) Reset() {
 	s.conn.open.Store(false)
+	if s.conn.until.Load() != nil {
+		s.conn.ended.Store(true)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mail = nil
@@ -102,7 +106,7 @@ func (s *session) Auth(mechanism string) (sasl.Server, error) {
 // login logs in by the secret of a key.
 func (s *session) login(secret string) error {
 	secret = strings.TrimSpace(secret)
-	err := s.authenticate(secret)
+	_, err := s.authenticate(secret)
 	if err == nil {
 		s.secret = secret
 		s.conn.stage.Store(loggedIn)
@@ -127,19 +131,17 @@ func (s *session) login(secret string) error {
 	return reply(535, smtp.EnhancedCode{5, 7, 8}, "%s", answer.Message)
 }
 
-// authenticate sets the caller from the secret of a key. It is asked again for each message, because a connection may
+// authenticate returns the caller with the secret of a key. It is asked again for each message, because a connection may
 // last longer than the key.
-func (s *session) authenticate(secret string) error {
+func (s *session) authenticate(secret string) (service.Caller, error) {
 	who, err := s.server.svc.People.Authenticate(s.ctx, secret, s.conn.address())
 	if err == nil {
 		err = who.Need(models.ScopeSend)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		known.Mark(s.ctx)
 	}
-	s.who = who
-	known.Mark(s.ctx)
-	return nil
+	return who, err
 }
 
 // Mail implements smtp.Session.
@@ -152,22 +154,22 @@ func (s *session) Mail(from string, o *smtp.MailOptions) error {
 		return errNoKey
 	case s.mail != nil:
 		return errSecondMail
-	case o.Size > maxMessage:
-		return errSize
+	case o.Size > s.server.cfg.Size:
+		return s.server.tooLarge()
 	}
-	if err := s.authenticate(s.secret); err != nil {
+	who, err := s.authenticate(s.secret)
+	if err != nil {
 		answer, _ := replyTo(err)
 		return answer
 	}
 	if from != "" { // reports have no sender
-		var err error
 		if from, err = address(from, smtp.EnhancedCode{5, 1, 7}); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mail = &envelope{from: from}
+	s.mail = &envelope{who: who, from: from}
 	return nil
 }
 
@@ -217,13 +219,15 @@ func (s *session) Data(r io.Reader) error {
 	s.conn.until.Store(&until)
 	defer s.conn.until.Store(nil)
 	s.mu.Lock()
-	e := s.mail
-	s.mu.Unlock()
-	if e == nil {
+	if s.mail == nil {
+		s.mu.Unlock()
+		s.conn.ended.Store(true)
 		return smtp.ErrDataReset // a command came before the first chunk was read
 	}
+	e := *s.mail
+	s.mu.Unlock()
 	line := requestlog.Line{Method: "SMTP", Path: "DATA", Request: models.NewUserID()}
-	m := &message{session: s, envelope: *e}
+	m := &message{session: s, envelope: e}
 	batch, err := m.take(r)
 	if err == smtp.ErrDataReset { //nolint:errorlint // go-smtp returns it itself
 		return err
@@ -239,7 +243,7 @@ func (s *session) Data(r io.Reader) error {
 		}
 	}
 	line.Status, line.Code, line.Batch, line.Took = answer.Code, code, batch, time.Since(began)
-	s.server.svc.People.LogRequest(s.who, line)
+	s.server.svc.People.LogRequest(m.who, line)
 	s.server.mu.Lock()
 	s.server.replies[answer.Code]++
 	s.server.mu.Unlock()

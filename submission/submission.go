@@ -27,12 +27,11 @@ import (
 
 // Limits of messages and connections.
 const (
-	maxMessage    = 36_000_000 // bytes as they arrive: attachments of 25 MB in base64
-	maxRecipients = 100        // of a message
-	maxLine       = 1 << 20    // bytes of a line of a message
-	maxCommands   = 64 << 10   // bytes that a client sends before it gets an answer
-	maxLogins     = 3          // failed ones of a connection
-	maxStored     = 16         // messages that are read and stored at once
+	maxRecipients = 100      // of a message
+	maxLine       = 1 << 20  // bytes of a line of a message
+	maxCommands   = 64 << 10 // bytes that a client sends before it gets an answer
+	maxLogins     = 3        // failed ones of a connection
+	maxStored     = 16       // messages that are read and stored at once
 
 	helloTime   = 10 * time.Second // from the connection to EHLO, with the handshake of TLS on its own port
 	loginTime   = time.Minute      // from the connection to the login
@@ -53,6 +52,7 @@ const (
 type Config struct {
 	TLS    *tls.Config  // nil: only clients on this machine can log in
 	Name   string       // of the server in its greeting; default: that of the machine
+	Size   int64        // bytes of a message as it arrives; default: 36,000,000, for attachments of 25 MB in base64
 	Logger *slog.Logger // nil: logs are discarded
 	// Context returns the context of a connection that a listener accepted; see package known. It may be nil.
 	Context func(context.Context, net.Conn) context.Context
@@ -86,7 +86,7 @@ func New(svc *service.Service, cfg Config) *Server {
 		cfg.Context = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
 	}
 	host, _ := os.Hostname() // without one it is localhost
-	cfg.Name = cmp.Or(cfg.Name, host, "localhost")
+	cfg.Name, cfg.Size = cmp.Or(cfg.Name, host, "localhost"), cmp.Or(cfg.Size, 36_000_000)
 	s := &Server{
 		cfg:       cfg,
 		log:       cfg.Logger,
@@ -100,7 +100,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	s.smtp = smtp.NewServer(smtp.BackendFunc(s.newSession))
 	s.smtp.Domain, s.smtp.ErrorLog = cfg.Name, errorLog{s.log}
 	s.smtp.TLSConfig, s.smtp.AllowInsecureAuth = cfg.TLS, cfg.TLS == nil
-	s.smtp.MaxMessageBytes = maxMessage + 1 // go-smtp refuses a message of exactly this size
+	s.smtp.MaxMessageBytes = cfg.Size + 1 // go-smtp refuses a message of exactly this size
 	s.smtp.MaxLineLength = maxLine
 	s.smtp.ReadTimeout, s.smtp.WriteTimeout = idleTime, writeTime
 	return s
