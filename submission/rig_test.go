@@ -59,6 +59,7 @@ type setup struct {
 	plain   bool   // there is no certificate
 	address string // of the clients
 	size    int64  // of a message; 0: the usual one
+	context func(context.Context, net.Conn) context.Context
 	service service.Config
 }
 
@@ -95,7 +96,7 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
 	require.NoError(t, r.store.CreateUser(t.Context(), u))
 	r.user, r.secret = u.ID, r.newKey(models.ScopeSend)
-	c := Config{Name: "mail.example.com", Size: st.size, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+	c := Config{Name: "mail.example.com", Size: st.size, Context: st.context, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 	if !st.plain {
 		ca, dir := testkit.NewAuthority(t.(*testing.T)), t.TempDir()
 		cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")

@@ -3,6 +3,7 @@ package submission
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
@@ -121,6 +123,24 @@ func TestRefusedLogins(t *testing.T) {
 	p = r.dialTLS()
 	p.ok("EHLO app")
 	require.Equal(t, "535 5.7.8 This request needs the scope send.", p.do("AUTH PLAIN "+plainSecret(r.newKey(models.ScopeRead))))
+}
+
+// A connection is known once its client has logged in.
+func TestKnownConnections(t *testing.T) {
+	t.Parallel()
+	marked := 0
+	r := newRig(t, func(s *setup) {
+		s.context = func(ctx context.Context, c net.Conn) context.Context {
+			require.IsType(t, &remoteConn{}, c, "the connection that the listener accepted")
+			return known.With(ctx, func() { marked++ })
+		}
+	})
+	p := r.dialTLS()
+	p.ok("EHLO app")
+	require.Contains(t, p.do("AUTH PLAIN "+plainSecret("wrong")), "535")
+	require.Zero(t, marked)
+	p.ok("AUTH PLAIN " + plainSecret(r.secret))
+	require.Equal(t, 1, marked)
 }
 
 // A client that guesses keys on many connections gets ten answers a second.
@@ -332,7 +352,7 @@ func TestRepeats(t *testing.T) {
 	require.Contains(t, p.mail(keyed("b", "Mon, 2 Nov 2026 10:00:00 +0000"), "bob@example.com"), "554 5.6.0")
 	all := r.batches()
 	last := all[len(all)-1]
-	require.Less(t, models.FindHeader(last.Content.Headers, "Resend-Idempotency-Key"), 0)
+	require.Negative(t, models.FindHeader(last.Content.Headers, "Resend-Idempotency-Key"))
 	at := models.FindHeader(last.Content.Headers, models.MessageIDField)
 	require.Regexp(t, `^<[0-9a-f-]{36}@example.com>$`, last.Content.Headers[at].Value)
 }
