@@ -46,33 +46,31 @@ func TestStallInMessage(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	message := "From: ann@example.com\r\n\r\nHello\r\n"
-	for _, begin := range []string{"DATA\r\n", "BDAT 10000\r\n", "BDAT 10000 LAST\r\n", "BDAT 33\r\n"} {
-		for _, secure := range []bool{false, true} {
-			r := newRig(t, func(s *setup) { s.plain = !secure })
-			for _, whole := range []bool{false, true} {
-				cutOff(t, r, begin+message, whole && secure)
-			}
-			r.stop()
-			require.Empty(t, r.batches(), "%s %v", begin, secure)
+	for _, begin := range []string{"DATA\r\n", "BDAT 10000\r\n", "BDAT 10000 LAST\r\n", "BDAT 33\r\n", "BDAT 33 LAST\r\n"} {
+		for how, end := range map[string]func(p *peer) error{
+			"plain":        func(p *peer) error { return p.Close() },
+			"within TLS":   func(p *peer) error { return p.Conn.(*tls.Conn).NetConn().Close() },
+			"after TLS":    func(p *peer) error { return p.Conn.(*tls.Conn).CloseWrite() },
+			"as it should": func(p *peer) error { _, err := p.Conn.Write([]byte("\r\n.\r\n")); return err },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(s *setup) { s.plain = how == "plain" })
+				p := r.login()
+				p.ok("MAIL FROM:<ann@example.com>", "RCPT TO:<bob@example.com>")
+				go func() { _, _ = io.Copy(io.Discard, p.in) }()
+				_, err := p.Conn.Write([]byte(begin + message))
+				require.NoError(t, err)
+				synctest.Wait()
+				require.NoError(t, end(p))
+				synctest.Wait()
+				want := 0
+				if how == "as it should" && (begin == "DATA\r\n" || begin == "BDAT 33 LAST\r\n") {
+					want = 1
+				}
+				require.Len(t, r.batches(), want, "%s %s", begin, how)
+			})
 		}
 	}
-}
-
-// cutOff sends a part of a message, and closes the connection, after the end of TLS if notified is set.
-func cutOff(t *testing.T, r *rig, text string, notified bool) {
-	t.Helper()
-	p := r.login()
-	p.ok("MAIL FROM:<ann@example.com>", "RCPT TO:<bob@example.com>")
-	go func() { _, _ = io.Copy(io.Discard, p.in) }()
-	_, err := p.Conn.Write([]byte(text))
-	require.NoError(t, err)
-	if c, ok := p.Conn.(*tls.Conn); ok && notified {
-		require.NoError(t, c.CloseWrite())
-	} else if ok {
-		require.NoError(t, c.NetConn().Close())
-		return
-	}
-	require.NoError(t, p.Close())
 }
 
 // emersion/go-smtp#315: a wrong argument of BDAT is an error, and the next command is in step.

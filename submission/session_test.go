@@ -122,6 +122,15 @@ func TestRefusedLogins(t *testing.T) {
 
 	p = r.dialTLS()
 	p.ok("EHLO app")
+	for range maxLogins { // attempts that the client gives up count, too
+		p.ok("AUTH LOGIN")
+		require.Contains(t, p.do("*"), "501")
+	}
+	p.send("AUTH LOGIN\r\n")
+	p.closed("421 4.7.0 Too many failed logins.")
+
+	p = r.dialTLS()
+	p.ok("EHLO app")
 	require.Equal(t, "535 5.7.8 This request needs the scope send.", p.do("AUTH PLAIN "+plainSecret(r.newKey(models.ScopeRead))))
 }
 
@@ -309,6 +318,26 @@ func TestLimits(t *testing.T) {
 		require.Contains(t, p.mail(letter(), "bob@example.com"), "450 4.7.1")
 		time.Sleep(time.Second)
 		id(t, p.mail(letter(), "bob@example.com"))
+	})
+}
+
+// A message counts as a request of its key until it is answered.
+func TestMessagesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
+		release := make(chan struct{})
+		r.store.before(func(context.Context) error {
+			<-release
+			return nil
+		})
+		p := r.login()
+		p.data("bob@example.com")
+		p.send("From: ann@example.com\r\n\r\nHello\r\n.\r\n")
+		synctest.Wait()
+		require.Contains(t, r.login().mail(letter(), "bob@example.com"), "450 4.7.1")
+		close(release)
+		id(t, p.reply())
 	})
 }
 
