@@ -204,6 +204,29 @@ func TestRevokedKey(t *testing.T) {
 	})
 }
 
+// Mail that is unusual is taken: without a text or a subject, and with a Message-ID that is none.
+func TestUnusualMail(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.login()
+	for _, message := range []string{
+		"From: ann@example.com\n\n",
+		"From: ann@example.com\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nxyz\n",
+		letter("Message-ID: abc"), letter("Message-ID: <abc>"), letter("Message-ID: <>"), letter("Message-ID: <a b@c.example>"),
+		letter("X-Template: {{name}}", "Reply-To: nobody"),
+	} {
+		id(t, p.mail(message, "bob@example.com"))
+	}
+	all := r.batches()
+	require.Equal(t, "(no text)", all[0].Content.Text)
+	require.Equal(t, "(no subject)", all[0].Content.Subject)
+	require.Len(t, all[1].Content.Attachments, 1)
+	for _, b := range all {
+		at := models.FindHeader(b.Content.Headers, models.MessageIDField)
+		require.Regexp(t, `^<[^ <>@]+@[a-z.]+>$`, b.Content.Headers[at].Value)
+	}
+}
+
 // A second MAIL is refused. After RSET, and after EHLO, the recipients before are forgotten.
 func TestSecondMail(t *testing.T) {
 	t.Parallel()

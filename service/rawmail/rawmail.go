@@ -66,8 +66,8 @@ func Read(in *intake.Intake, r io.Reader) (*mailparse.Mail, error) {
 	if b.Subject == "" {
 		b.Subject = "(no subject)"
 	}
-	if b.Text == "" && b.HTML == "" {
-		b.Text = " "
+	if strings.TrimSpace(b.Text+b.HTML) == "" {
+		b.Text = "(no text)" // the intake and some providers take no mail without
 	}
 	for _, h := range m.Headers {
 		if !intake.IsReserved(h.Name) {
