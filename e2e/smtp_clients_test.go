@@ -25,7 +25,8 @@ from email.message import EmailMessage
 secure = ssl.create_default_context(cafile=os.environ["CA"])
 host, port, ssl_port, key = os.environ["HOST"], int(os.environ["PORT"]), int(os.environ["SSL_PORT"]), os.environ["KEY"]
 m = EmailMessage()
-m["From"], m["To"], m["Subject"], m["Message-ID"] = "ann@news.example.com", "bob@example.com", "Größe", "<1@news.example.com>"
+m["From"], m["To"], m["Subject"] = "ann@news.example.com", "bob@example.com", "Größe"
+m["Message-ID"] = "<1@news.example.com>"
 m.set_content("Hello")
 m.add_alternative("<p>Hello</p>", subtype="html")
 m.add_attachment(b"x" * 100_000, maintype="application", subtype="pdf", filename="a.pdf")
@@ -55,17 +56,21 @@ const nodemailer = require('nodemailer')
 const fs = require('fs')
 const {HOST: host, PORT, SSL_PORT, KEY, CA} = process.env
 const tls = {ca: fs.readFileSync(CA)}
-const mail = {from: 'ann@news.example.com', to: 'bob@example.com', subject: 'Größe', text: 'Hello', html: '<p>Hello</p>',
-  messageId: '<1@news.example.com>', date: new Date(0), attachments: [{filename: 'a.pdf', content: Buffer.alloc(100000, 120)}],
+const mail = {from: 'ann@news.example.com', to: 'bob@example.com', subject: 'Größe', text: 'Hello',
+  html: '<p>Hello</p>',
+  messageId: '<1@news.example.com>', date: new Date(0),
+  attachments: [{filename: 'a.pdf', content: Buffer.alloc(100000, 120)}],
   headers: {'X-Boundary': 'fixed'}}
 async function main() {
   for (const method of ['PLAIN', 'LOGIN']) {
     for (const at of [{port: +PORT, requireTLS: true}, {port: +SSL_PORT, secure: true}]) {
-      const t = nodemailer.createTransport({host, ...at, tls, auth: {user: 'apikey', pass: KEY, method}, authMethod: method})
+      const t = nodemailer.createTransport({host, ...at, tls, auth: {user: 'apikey', pass: KEY},
+        authMethod: method})
       console.log((await t.sendMail(mail)).response)
     }
   }
-  const wrong = nodemailer.createTransport({host, port: +PORT, requireTLS: true, tls, auth: {user: 'apikey', pass: 'wrong'}})
+  const wrong = nodemailer.createTransport({host, port: +PORT, requireTLS: true, tls,
+    auth: {user: 'apikey', pass: 'wrong'}})
   await wrong.sendMail(mail).catch(e => console.log(e.responseCode))
 }
 main()
@@ -117,8 +122,10 @@ func TestSMTPClients(t *testing.T) {
 		}
 	})
 	t.Run("msmtp", func(t *testing.T) {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "usr/bin/msmtp"), "--host="+host, "--port="+port, "--tls=on",
-			"--tls-trust-file="+s.ca.File, "--auth=on", "--user=apikey", "--passwordeval=echo "+s.key, "--from=ann@news.example.com",
+		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "usr/bin/msmtp"), "--host="+host,
+			"--port="+port, "--tls=on",
+			"--tls-trust-file="+s.ca.File, "--auth=on", "--user=apikey", "--passwordeval=echo "+s.key,
+			"--from=ann@news.example.com",
 			"bob@example.com")
 		cmd.Env, cmd.Stdin = debian, strings.NewReader(submitted)
 		out, err := cmd.CombinedOutput()
@@ -141,7 +148,8 @@ func packages(t *testing.T, env []string) (folder string, with []string) {
 		t.Skip("needs Debian: swaks and msmtp are its packages")
 	}
 	folder = t.TempDir()
-	get := exec.CommandContext(t.Context(), "apt-get", "download", "swaks", "libnet-ssleay-perl", "msmtp", "libgsasl18", "libsecret-1-0",
+	get := exec.CommandContext(t.Context(), "apt-get", "download", "swaks", "libnet-ssleay-perl", "msmtp",
+		"libgsasl18", "libsecret-1-0",
 		"libntlm0", "libidn12", "libgssglue1")
 	get.Dir = folder
 	out, err := get.CombinedOutput()

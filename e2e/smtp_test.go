@@ -69,11 +69,11 @@ func (s *submission) send(message string, to ...string) string {
 	return queuedAs.ReplaceAllString(reply, "$1-$2-$3-$4-$5")
 }
 
-const submitted = "From: Ann <ann@news.example.com>\nTo: bob@example.com\nSubject: Your order\nMessage-ID: <1@news.example.com>\n" +
-	"\nHello Bob\n"
+const submitted = "From: Ann <ann@news.example.com>\nTo: bob@example.com\nSubject: Your order\n" +
+	"Message-ID: <1@news.example.com>\n\nHello Bob\n"
 
-// TestSubmission has net/smtp send a mail to a process that is killed after its reply, before any provider is called. The
-// mail is sent once, and the same bytes again are the same mail.
+// TestSubmission has net/smtp send a mail to a process that is killed after its reply, before any provider is called.
+// The mail is sent once, and the same bytes again are the same mail.
 func TestSubmission(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		s := newSubmission(t, b, simulator.Options{})

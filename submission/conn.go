@@ -189,8 +189,8 @@ func (c *conn) watch(left func()) (stop func()) {
 	}
 }
 
-// cutOff reports whether a TLS connection has ended. If it has not, it may read a byte that follows the message. Then it
-// ends the connection after the answer.
+// cutOff reports whether a TLS connection has ended. If it has not, it may read a byte that follows the message. Then
+// it ends the connection after the answer.
 func (c *conn) cutOff(secure *tls.Conn) bool {
 	c.blocked.Store(true)
 	defer c.blocked.Store(false)

@@ -115,7 +115,8 @@ func (m *message) store(ctx context.Context, r io.Reader) (models.ID, error) {
 	repeat, replay := m.repeat(ctx, mail)
 	id := mail.MessageID
 	if name, domain, _ := strings.Cut(id, "@"); name == "" || domain == "" { // others are refused
-		id = uuid.NewSHA1(uuid.Nil, []byte(m.who.User+" "+repeat.Key)).String() + mail.From.Email[strings.LastIndexByte(mail.From.Email, '@'):]
+		id = uuid.NewSHA1(uuid.Nil, []byte(m.who.User+" "+repeat.Key)).String() +
+			mail.From.Email[strings.LastIndexByte(mail.From.Email, '@'):]
 	}
 	rawmail.SetMessageID(m.in, id)
 	if mail.Stream == "broadcast" {

@@ -19,7 +19,7 @@ func reply(code int, enhanced smtp.EnhancedCode, format string, args ...any) *sm
 
 var (
 	errNoKey      = reply(530, smtp.EnhancedCode{5, 7, 0}, "Log in first: any user name, and an API key as the password.")
-	errNoTLS      = reply(523, smtp.EnhancedCode{5, 7, 10}, "Begin TLS first. Without it only clients on this machine may log in.")
+	errNoTLS      = reply(523, smtp.EnhancedCode{5, 7, 10}, "Begin TLS first. Without it only this machine may log in.")
 	errMechanism  = reply(504, smtp.EnhancedCode{5, 7, 4}, "AUTH takes PLAIN and LOGIN.")
 	errLogins     = reply(421, smtp.EnhancedCode{4, 7, 0}, "Too many failed logins.")
 	errSecondMail = reply(503, smtp.EnhancedCode{5, 5, 1}, "There is a sender already. Send RSET for another message.")
@@ -27,9 +27,9 @@ var (
 	errLocalPart  = reply(553, smtp.EnhancedCode{5, 6, 7}, "The address has characters that are not ASCII before the @.")
 	errLongLine   = reply(554, smtp.EnhancedCode{5, 6, 0}, "The message has a line of more than %d bytes.", maxLine)
 	errCutOff     = reply(421, smtp.EnhancedCode{4, 4, 2}, "The message did not arrive completely. Nothing will be sent.")
-	errBusy       = reply(451, smtp.EnhancedCode{4, 3, 0}, "Too many messages at once. Nothing will be sent; send it again.")
+	errBusy       = reply(451, smtp.EnhancedCode{4, 3, 0}, "Too many messages at once. Send it again.")
 	errStopping   = reply(421, smtp.EnhancedCode{4, 3, 2}, "The server is stopping. Connect again.")
-	errInternal   = reply(451, smtp.EnhancedCode{4, 3, 0}, "The message was not taken. Nothing will be sent; send it again.")
+	errInternal   = reply(451, smtp.EnhancedCode{4, 3, 0}, "The message was not taken. Send it again.")
 )
 
 // tooLarge returns the answer to a message that is too large.

@@ -89,14 +89,15 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	r.svc = service.New(service.Deps{Store: r.store, Broker: inproctest.New(t, "sg"), Config: st.service,
 		Providers: []models.Provider{{
 			Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
-			Carries: models.Capabilities{Attachments: true, Inline: true, Copies: true, Names: true, Variables: true, Headers: true,
-				MessageID: true, Tags: 10},
+			Carries: models.Capabilities{Attachments: true, Inline: true, Copies: true, Names: true, Variables: true,
+				Headers: true, MessageID: true, Tags: 10},
 		}}})
 	t.Cleanup(r.svc.Close)
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
 	require.NoError(t, r.store.CreateUser(t.Context(), u))
 	r.user, r.secret = u.ID, r.newKey(models.ScopeSend)
-	c := Config{Name: "mail.example.com", Size: st.size, Context: st.context, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+	c := Config{Name: "mail.example.com", Size: st.size, Context: st.context}
+	c.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	if !st.plain {
 		ca, dir := testkit.NewAuthority(t.(*testing.T)), t.TempDir()
 		cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
@@ -151,7 +152,8 @@ func (r *rig) newKey(scopes ...models.Scope) string {
 	r.Helper()
 	users, err := r.store.Users(r.Context())
 	require.NoError(r, err)
-	_, secret, err := r.svc.People.CreateKey(r.Context(), service.Caller{User: users[0].ID}, "", models.KeyOptions{Scopes: scopes})
+	who := service.Caller{User: users[0].ID}
+	_, secret, err := r.svc.People.CreateKey(r.Context(), who, "", models.KeyOptions{Scopes: scopes})
 	require.NoError(r, err)
 	return secret
 }
@@ -335,7 +337,8 @@ func (p *peer) mail(message string, to ...string) string {
 
 // letter returns a message with header fields.
 func letter(fields ...string) string {
-	return "From: Ann <ann@example.com>\nTo: bob@example.com\nSubject: Hi\n" + strings.Join(append(fields, "\nHello Bob\n"), "\n")
+	return "From: Ann <ann@example.com>\nTo: bob@example.com\nSubject: Hi\n" +
+		strings.Join(append(fields, "\nHello Bob\n"), "\n")
 }
 
 var queued = regexp.MustCompile(`^250 Ok: queued as [0-9a-f]{32}$`)

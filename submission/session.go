@@ -131,8 +131,8 @@ func (s *session) login(secret string) error {
 	return reply(535, smtp.EnhancedCode{5, 7, 8}, "%s", answer.Message)
 }
 
-// authenticate returns the caller with the secret of a key. It is asked again for each message, because a connection may
-// last longer than the key.
+// authenticate returns the caller with the secret of a key. It is asked again for each message, because a connection
+// may last longer than the key.
 func (s *session) authenticate(secret string) (service.Caller, error) {
 	who, err := s.server.svc.People.Authenticate(s.ctx, secret, s.conn.address())
 	if err == nil {

@@ -86,7 +86,8 @@ func TestLogins(t *testing.T) {
 		{{"AUTH LOGIN", "=", key}, {"334 VXNlcm5hbWU6", "334 UGFzc3dvcmQ6", "235 2.0.0 Authentication succeeded"}},
 		{
 			{"auth login", "*", "AUTH PLAIN " + plainSecret(r.secret), "AUTH PLAIN x"},
-			{"334 VXNlcm5hbWU6", "501 5.0.0 Negotiation cancelled", "235 2.0.0 Authentication succeeded", "503 5.5.1 Already authenticated"},
+			{"334 VXNlcm5hbWU6", "501 5.0.0 Negotiation cancelled",
+				"235 2.0.0 Authentication succeeded", "503 5.5.1 Already authenticated"},
 		},
 		{{"AUTH CRAM-MD5"}, {"504 5.7.4 AUTH takes PLAIN and LOGIN."}},
 		{{"MAIL FROM:<ann@example.com>"}, {"530 5.7.0 Log in first: any user name, and an API key as the password."}},
@@ -113,7 +114,8 @@ func TestRefusedLogins(t *testing.T) {
 	require.NotContains(t, r.log.String(), "secret123")
 	require.NotContains(t, r.log.String(), encoded("secret123"))
 
-	found, err := r.svc.People.AccessLog(t.Context(), service.Caller{User: r.user, Operator: true}, accesslog.FailedKey, service.Page{})
+	operator := service.Caller{User: r.user, Operator: true}
+	found, err := r.svc.People.AccessLog(t.Context(), operator, accesslog.FailedKey, service.Page{})
 	require.NoError(t, err)
 	require.Len(t, found.Entries, 1)
 	require.Equal(t, 3, found.Entries[0].Count)
@@ -131,7 +133,8 @@ func TestRefusedLogins(t *testing.T) {
 
 	p = r.dialTLS()
 	p.ok("EHLO app")
-	require.Equal(t, "535 5.7.8 This request needs the scope send.", p.do("AUTH PLAIN "+plainSecret(r.newKey(models.ScopeRead))))
+	reader := plainSecret(r.newKey(models.ScopeRead))
+	require.Equal(t, "535 5.7.8 This request needs the scope send.", p.do("AUTH PLAIN "+reader))
 }
 
 // A connection is known once its client has logged in.
@@ -186,8 +189,8 @@ func TestLoginWithoutTLS(t *testing.T) {
 	require.Equal(t, errNoTLS.Message, p.do("AUTH PLAIN " + plainSecret(local.secret))[len("523 5.7.10 "):])
 }
 
-// A key that was revoked sends no more mail, also by a connection that used it before. A connection that has sent nothing for
-// long goes on.
+// A key that was revoked sends no more mail, also by a connection that used it before. A connection that has sent
+// nothing for long goes on.
 func TestRevokedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +215,8 @@ func TestUnusualMail(t *testing.T) {
 	for _, message := range []string{
 		"From: ann@example.com\n\n",
 		"From: ann@example.com\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nxyz\n",
-		letter("Message-ID: abc"), letter("Message-ID: <abc>"), letter("Message-ID: <>"), letter("Message-ID: <a b@c.example>"),
+		letter("Message-ID: abc"), letter("Message-ID: <abc>"), letter("Message-ID: <>"),
+		letter("Message-ID: <a b@c.example>"),
 		letter("X-Template: {{name}}", "Reply-To: nobody"),
 	} {
 		id(t, p.mail(message, "bob@example.com"))
@@ -234,7 +238,8 @@ func TestSecondMail(t *testing.T) {
 	p := r.login()
 	for _, reset := range []string{"RSET", "EHLO app"} {
 		p.ok("MAIL FROM:<ann@example.com>", "RCPT TO:<old@example.com>")
-		require.Equal(t, "503 5.5.1 There is a sender already. Send RSET for another message.", p.do("MAIL FROM:<ann@example.com>"))
+		require.Equal(t, "503 5.5.1 There is a sender already. Send RSET for another message.",
+			p.do("MAIL FROM:<ann@example.com>"))
 		p.ok(reset)
 		require.Equal(t, "502 5.5.1 Missing MAIL FROM command.", p.do("RCPT TO:<bob@example.com>"))
 		id(t, p.mail(letter(), "bob@example.com"))
@@ -430,7 +435,8 @@ func TestModes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.login()
-	require.Equal(t, "250 Ok: queued as "+strings.Repeat("0", 32), p.mail(letter("X-Mailgun-Drop-Message: yes"), "bob@example.com"))
+	require.Equal(t, "250 Ok: queued as "+strings.Repeat("0", 32),
+		p.mail(letter("X-Mailgun-Drop-Message: yes"), "bob@example.com"))
 	require.Empty(t, r.batches())
 	id(t, p.mail(letter("X-PM-Message-Stream: broadcast"), "bob@example.com"))
 	b := r.batch()

@@ -1,8 +1,9 @@
 // Package submission takes mail by SMTP (RFC 6409), from applications that log in with an API key.
 //
 // It is an entrance like api. A message is stored before its client gets the answer, with the checks, limits and
-// certainty of any other batch. One message is one batch: see service/rawmail. The library go-smtp reads the commands. A
-// session decides about them, and a conn keeps the bounds of time and size that the library leaves to its callers.
+// certainty of any other batch. One message is one batch: see service/rawmail. The library go-smtp reads the
+// commands. A session decides about them, and a conn keeps the bounds of time and size that the library leaves to its
+// callers.
 package submission
 
 import (
@@ -112,8 +113,8 @@ func (s *Server) Serve(l net.Listener) error { return s.smtp.Serve(&listener{l, 
 // ServeTLS serves the connections of a listener that speak TLS from the first byte. It returns nil after Stop.
 func (s *Server) ServeTLS(l net.Listener) error { return s.smtp.Serve(&listener{l, s, s.cfg.TLS}) }
 
-// Stop accepts no more connections, ends idle ones, and waits for messages that are being taken. When ctx ends, it breaks
-// the remaining connections.
+// Stop accepts no more connections, ends idle ones, and waits for messages that are being taken. When ctx ends, it
+// breaks the remaining connections.
 func (s *Server) Stop(ctx context.Context) {
 	s.stopping.Store(true)
 	for _, c := range s.open() {

@@ -54,7 +54,8 @@ func (a *App) listenSMTP(ctx context.Context) error {
 		return err
 	}
 	if secure == nil && !onLoopback(m.plain.Addr()) {
-		a.log.Warn("SMTP has no certificate, so only clients on this machine can log in; set SAFEDELIVR_SMTP_TLS_CERT and _KEY")
+		a.log.Warn("SMTP has no certificate, so only clients on this machine can log in; " +
+			"set SAFEDELIVR_SMTP_TLS_CERT and _KEY")
 	}
 	m.server = submission.New(a.service, submission.Config{TLS: secure, Logger: a.log, Context: placed})
 	return nil

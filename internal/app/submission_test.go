@@ -24,7 +24,8 @@ func TestSubmission(t *testing.T) {
 	for _, own := range []string{"", "SMTP_"} {
 		cert, key := filepath.Join(dir, own+"cert.pem"), filepath.Join(dir, own+"key.pem")
 		ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
-		a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0", "SAFEDELIVR_SMTPS_LISTEN=127.0.0.1:0",
+		a := serveApp(t, slog.New(slog.DiscardHandler),
+			"SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0", "SAFEDELIVR_SMTPS_LISTEN=127.0.0.1:0",
 			"SAFEDELIVR_"+own+"TLS_CERT="+cert, "SAFEDELIVR_"+own+"TLS_KEY="+key,
 			"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_EVENTS=none",
 			"SAFEDELIVR_PROVIDERS_SG_BASE_URL=http://127.0.0.1:1")
@@ -78,11 +79,13 @@ func smtpMessages(t *testing.T, a *App) map[string]float64 {
 	return out
 }
 
-// An address has 20 connections of both ports together. One more is told so, and those of a trusted proxy are not counted.
+// An address has 20 connections of both ports together. One more is told so, and those of a trusted proxy are not
+// counted.
 func TestSubmissionConnections(t *testing.T) {
 	t.Parallel()
 	for _, trusted := range []string{"192.0.2.1", "127.0.0.1"} {
-		a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0", "SAFEDELIVR_TRUSTED_PROXIES="+trusted)
+		a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0",
+			"SAFEDELIVR_TRUSTED_PROXIES="+trusted)
 		greeting := func() string {
 			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.mailbox.plain.Addr().String())
 			require.NoError(t, err)
@@ -105,9 +108,11 @@ func TestSubmissionConnections(t *testing.T) {
 // Mistakes in the settings of SMTP are reported with all others. A process without the role api takes no mail.
 func TestSubmissionSettings(t *testing.T) {
 	t.Parallel()
-	_, err := config.Load("", []string{"SAFEDELIVR_SMTPS_LISTEN=:465", "SAFEDELIVR_SMTP_LISTEN=587", "SAFEDELIVR_CURRENCY=x"})
+	_, err := config.Load("", []string{"SAFEDELIVR_SMTPS_LISTEN=:465", "SAFEDELIVR_SMTP_LISTEN=587",
+		"SAFEDELIVR_CURRENCY=x"})
 	require.ErrorContains(t, err, "SAFEDELIVR_SMTP_LISTEN: \"587\" must have the form host:port")
-	require.ErrorContains(t, err, "SAFEDELIVR_SMTP_TLS_CERT: required if SAFEDELIVR_SMTPS_LISTEN is set, unless SAFEDELIVR_TLS_CERT is")
+	require.ErrorContains(t, err,
+		"SAFEDELIVR_SMTP_TLS_CERT: required if SAFEDELIVR_SMTPS_LISTEN is set, unless SAFEDELIVR_TLS_CERT is")
 	require.ErrorContains(t, err, "SAFEDELIVR_CURRENCY")
 	_, err = config.Load("", []string{"SAFEDELIVR_SMTP_TLS_CERT=c"})
 	require.ErrorContains(t, err, "SAFEDELIVR_SMTP_TLS_KEY: required if SAFEDELIVR_SMTP_TLS_CERT is set")
@@ -115,7 +120,8 @@ func TestSubmissionSettings(t *testing.T) {
 	used := listenLocal(t).Addr().String()
 	cfg, err := config.Load("", []string{"SAFEDELIVR_LISTEN=127.0.0.1:0", "SAFEDELIVR_SMTP_LISTEN=" + used})
 	require.NoError(t, err)
-	require.ErrorContains(t, Check(t.Context(), &cfg, nil), "SAFEDELIVR_SMTP_LISTEN: "+used+" is in use by another program")
+	require.ErrorContains(t, Check(t.Context(), &cfg, nil),
+		"SAFEDELIVR_SMTP_LISTEN: "+used+" is in use by another program")
 
 	cfg.Roles = []string{"worker"}
 	a := &App{cfg: &cfg, log: slog.New(slog.DiscardHandler)}
