@@ -155,6 +155,7 @@ var allowed = map[string][]string{
 	"api/postmark":        {"api/dialect", "models", "service", "service/..."},
 	"api/sendgrid":        {"api/dialect", "models", "service", "service/..."},
 	"api/mailgun":         {"api/dialect", "client", "models", "models/feed", "service", "service/...", "service/mailparse"},
+	"submission":          {"api/dialect", "internal/known", "internal/perclient", "models", "service", "service/..."},
 	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service", "service/..."},
 	"dashboard":           {"client", "models", "models/...", "service/...", "dashboard/..."},
 	"dashboard/web":       {"internal/known", "internal/perclient", "models", "models/...", "service", "service/..."},

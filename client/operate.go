@@ -110,11 +110,12 @@ type NewLimits struct {
 type Request struct {
 	ID string `json:"id" format:"uuid"`
 	// When it was answered.
-	At     time.Time `json:"at"`
-	Method string    `json:"method"`
-	// Without IDs and query, like `/v1/batches/:id`.
+	At time.Time `json:"at"`
+	// `SMTP` of a message that came by SMTP.
+	Method string `json:"method"`
+	// Without IDs and query, like `/v1/batches/:id`; `DATA` of a message by SMTP.
 	Path string `json:"path"`
-	// HTTP status.
+	// HTTP status, or the code of the reply by SMTP.
 	Status int `json:"status"`
 	// The code of the error.
 	Code string `json:"code,omitempty"`

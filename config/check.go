@@ -53,6 +53,7 @@ func (c *Config) check(known []string) []error {
 		}
 	}
 	c.checkPair("tls.cert", c.TLS.Cert, "tls.key", c.TLS.Key, wrong)
+	c.checkSMTP(wrong)
 	c.checkGitHub(wrong)
 	c.checkServices(wrong)
 	c.checkTLS(wrong)
@@ -90,6 +91,20 @@ func (c *Config) checkPair(certKey, cert, keyKey, key string, wrong wrongFunc) {
 		wrong(certKey, "required if %s is set", c.Name(keyKey))
 	case cert != "" && key == "":
 		wrong(keyKey, "required if %s is set", c.Name(certKey))
+	}
+}
+
+// checkSMTP checks the settings of SMTP.
+func (c *Config) checkSMTP(wrong wrongFunc) {
+	if c.SMTP.Listen != "" {
+		checkAddress("smtp.listen", c.SMTP.Listen, wrong)
+	}
+	if c.SMTPS.Listen != "" {
+		checkAddress("smtps.listen", c.SMTPS.Listen, wrong)
+	}
+	c.checkPair("smtp.tls_cert", c.SMTP.TLSCert, "smtp.tls_key", c.SMTP.TLSKey, wrong)
+	if c.SMTPS.Listen != "" && c.SMTP.TLSCert == "" && c.TLS.Cert == "" {
+		wrong("smtp.tls_cert", "required if %s is set, unless %s is", c.Name("smtps.listen"), c.Name("tls.cert"))
 	}
 }
 

@@ -48,6 +48,8 @@ type Config struct {
 	Currency string `koanf:"currency"`
 
 	TLS       TLS                 `koanf:"tls"`
+	SMTP      SMTP                `koanf:"smtp"`
+	SMTPS     SMTPS               `koanf:"smtps"`
 	Metrics   Metrics             `koanf:"metrics"`
 	Traces    Traces              `koanf:"traces"`
 	GitHub    GitHub              `koanf:"github"`
@@ -69,6 +71,26 @@ type TLS struct {
 	Cert string `koanf:"cert"`
 	// file of the key of the certificate (PEM)
 	Key string `koanf:"key"`
+}
+
+// SMTP takes mail from applications by SMTP. It is on if Listen is set, or that of SMTPS.
+type SMTP struct {
+	// address at which processes with the role `api` take mail by SMTP, as `host:port`, like `:587`; see
+	// [switch](switch.md#smtp). Clients begin TLS by STARTTLS. Without a certificate only clients on the same machine can
+	// log in
+	Listen string `koanf:"listen"`
+	// file of a certificate with its chain (PEM) for SMTP. If it is not set, it is `TLS_CERT`. A new file is used within a
+	// second
+	TLSCert string `koanf:"tls_cert"`
+	// file of the key of the certificate (PEM). If it is not set, it is `TLS_KEY`
+	TLSKey string `koanf:"tls_key"`
+}
+
+// SMTPS is SMTP in TLS from the first byte.
+type SMTPS struct {
+	// address at which processes with the role `api` take mail by SMTP in TLS from the first byte, as `host:port`, like
+	// `:465`; needs a certificate
+	Listen string `koanf:"listen"`
 }
 
 // Traces configures tracing. It is on if Endpoint is set.

@@ -64,6 +64,8 @@ type App struct {
 	http           *http.Server
 	listener       net.Listener
 	certs          *certificate      // nil: the listener speaks no TLS
+	smtpCerts      *certificate      // of SMTP, maybe the same; nil: it speaks no TLS
+	mailbox        submissions       // of the role api
 	resolver       dnscheck.Resolver // for checks of providers; nil: that of the system
 
 	github atomic.Pointer[login.GitHub] // nil: the login through GitHub is not used
@@ -89,8 +91,9 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger) (*App, error
 		a.buildEngine,
 		a.buildService,
 		a.buildWebhooks,
-		a.loadCertificate,
+		a.loadCertificates,
 		a.listen,
+		a.listenSMTP,
 		a.listenMetrics,
 		a.buildAPI,
 		a.buildDashboard,
@@ -295,7 +298,7 @@ func (a *App) speaking(next http.Handler) http.Handler {
 
 // route gives every path the part that answers it. Every role serves its health.
 func (a *App) route(context.Context) error {
-	a.metrics.MustRegister(&intake{a.hooks, a.service})
+	a.metrics.MustRegister(&intake{a.hooks, a.service, a.mailbox.server})
 	a.metrics.MustRegister(diskMetrics(a.cfg.DataDir, a.cfg.Limits.DiskReserve)...)
 	all, mux := http.NewServeMux(), http.NewServeMux()
 	all.Handle("/", limitBodies(mux))

@@ -33,17 +33,17 @@ func Check(ctx context.Context, cfg *config.Config, found error) error {
 			add(err)
 		}
 	}
-	if !wrong["listen"] {
-		l, err := listenOn(ctx, cfg, "listen", cfg.Listen)
+	addresses := map[string]string{"listen": cfg.Listen, "smtp.listen": cfg.SMTP.Listen, "smtps.listen": cfg.SMTPS.Listen}
+	if at := cfg.Metrics.Listen; at != "off" && at != config.Defaults().Metrics.Listen {
+		addresses["metrics.listen"] = at
+	}
+	for _, setting := range []string{"listen", "smtp.listen", "smtps.listen", "metrics.listen"} {
+		if wrong[setting] || addresses[setting] == "" {
+			continue
+		}
+		l, err := listenOn(ctx, cfg, setting, addresses[setting])
 		if err == nil {
 			_ = l.Close() // the server listens there in a moment
-		}
-		add(err)
-	}
-	if at := cfg.Metrics.Listen; at != "off" && at != config.Defaults().Metrics.Listen && !wrong["metrics.listen"] {
-		l, err := listenOn(ctx, cfg, "metrics.listen", at)
-		if err == nil {
-			_ = l.Close()
 		}
 		add(err)
 	}

@@ -187,7 +187,10 @@ func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) 
 // is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total gets the place of a stranger,
 // or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	return newPlaces(&addressLimiter{Listener: l, trusted: trusted, most: int64(perAddress)}, total)
+	refuse := func(c net.Conn) { _ = c.Close() }
+	return newPlaces(&addressLimiter{
+		Listener: l, trusted: trusted, most: int64(perAddress), open: new(perclient.Counts), refuse: refuse,
+	}, total)
 }
 
 // addressLimiter limits the open connections of each address.
@@ -195,7 +198,8 @@ type addressLimiter struct {
 	net.Listener
 	trusted []netip.Prefix // whose connections are not limited
 	most    int64          // of one client
-	open    perclient.Counts
+	open    *perclient.Counts
+	refuse  func(net.Conn) // closes a connection that is one too many, and does not wait
 }
 
 // Accept implements net.Listener.
@@ -214,7 +218,7 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if l.open.Add(address, 1, l.most) {
 			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Remove(address, 1) })}, nil
 		}
-		_ = c.Close()
+		l.refuse(c)
 	}
 }
 

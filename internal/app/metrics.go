@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/submission"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
 
@@ -68,11 +70,16 @@ func (a *App) serveMetrics(ctx context.Context) {
 type intake struct {
 	hooks   *webhooks.Server // nil without the role
 	service *service.Service
+	mail    *submission.Server // nil: there is no SMTP
 }
 
 var (
 	postsDesc = prometheus.NewDesc("safedelivr_webhook_posts_total",
 		"Webhook posts, by result: taken, or the error code.", []string{"result"}, nil)
+	messagesDesc = prometheus.NewDesc("safedelivr_smtp_messages_total",
+		"Messages by SMTP, by the code of the reply.", []string{"reply"}, nil)
+	connectionsDesc = prometheus.NewDesc("safedelivr_smtp_connections",
+		"Open connections of SMTP.", nil, nil)
 	acceptedDesc = prometheus.NewDesc("safedelivr_accepted_recipients_total",
 		"Recipients of accepted batches.", []string{"lane"}, nil)
 	batchesDesc = prometheus.NewDesc("safedelivr_accepted_batches_total",
@@ -91,6 +98,8 @@ var (
 // Describe implements prometheus.Collector.
 func (i *intake) Describe(ch chan<- *prometheus.Desc) {
 	ch <- postsDesc
+	ch <- messagesDesc
+	ch <- connectionsDesc
 	ch <- acceptedDesc
 	ch <- batchesDesc
 	ch <- waitingDesc
@@ -109,6 +118,12 @@ func (i *intake) Collect(ch chan<- prometheus.Metric) {
 		for code, n := range refused {
 			put(postsDesc, n, code)
 		}
+	}
+	if i.mail != nil {
+		for code, n := range i.mail.Replies() {
+			put(messagesDesc, n, strconv.Itoa(code))
+		}
+		ch <- prometheus.MustNewConstMetric(connectionsDesc, prometheus.GaugeValue, float64(i.mail.Connections()))
 	}
 	for lane, n := range i.service.Tallies() {
 		put(batchesDesc, n.Batches, string(lane))

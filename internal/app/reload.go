@@ -10,7 +10,7 @@ import (
 )
 
 // Reload applies the parts of a new configuration that can change while the process runs: the API keys and webhook keys
-// of providers, the client secret and lists of GitHub, and the certificate. Requests and calls in flight end as they
+// of providers, the client secret and lists of GitHub, and the certificates. Requests and calls in flight end as they
 // began. Other changes are named in a warning. If anything is wrong, Reload changes nothing and returns all mistakes.
 // The caller makes one call at a time.
 func (a *App) Reload(next *config.Config) error {
@@ -20,9 +20,9 @@ func (a *App) Reload(next *config.Config) error {
 			mistakes = append(mistakes, checkProvider(next, a.settingsFrom(next, p.Name))...)
 		}
 	}
-	if a.certs != nil {
-		if _, err := a.certs.load(); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): %w", err))
+	for _, c := range a.listened() {
+		if _, err := c.load(); err != nil {
+			mistakes = append(mistakes, c.unusable(err))
 		}
 	}
 	if err := errors.Join(mistakes...); err != nil {

@@ -20,8 +20,9 @@ const shutdownTime = 10 * time.Second
 // Serve works until ctx ends or a part fails. It then stops in reverse order: what accepts requests, calls in flight,
 // the broker and the store. It closes the App.
 func (a *App) Serve(ctx context.Context) error {
-	failed := make(chan error, 2)
+	failed := make(chan error, 4)
 	go a.serveHTTP(failed)
+	a.mailbox.serve(failed)
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	var running sync.WaitGroup
@@ -30,7 +31,7 @@ func (a *App) Serve(ctx context.Context) error {
 	running.Go(func() { a.serveAdmin(work) })
 	running.Go(func() { a.serveMetrics(work) })
 	running.Go(func() { a.watchWebhooks(work) })
-	running.Go(func() { a.watchCertificate(work) })
+	running.Go(func() { a.watchCertificates(work) })
 	running.Go(func() { a.watchDisk(work) })
 	running.Go(func() { a.countProcesses(work) })
 	a.log.Info("serving", "listen", a.Addr(), "roles", strings.Join(a.cfg.Roles, ","),
@@ -90,9 +91,12 @@ func (a *App) stopRequests(ctx context.Context) {
 	a.service.Updates.Close() // nor do requests that wait for updates, for long
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
+	var submissions sync.WaitGroup
+	submissions.Go(func() { a.mailbox.stop(ctx) })
 	if err := a.http.Shutdown(ctx); err != nil {
 		_ = a.http.Close() // breaks the requests that did not end
 	}
+	submissions.Wait()
 	a.service.Close()
 	if a.hooks != nil {
 		a.hooks.Close()
@@ -139,6 +143,7 @@ func (a *App) Close() {
 	if a.listener != nil {
 		_ = a.listener.Close() // after Serve it is closed already
 	}
+	a.mailbox.close()
 	if a.metricsListener != nil {
 		_ = a.metricsListener.Close()
 	}

@@ -22,6 +22,7 @@ const certificateCheck = time.Second
 
 // certificate is a certificate that is read again when its files change.
 type certificate struct {
+	setting   string // that names the files
 	cert, key string // files
 	now       atomic.Pointer[tls.Certificate]
 
@@ -81,26 +82,54 @@ func (c *certificate) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certi
 	return c.now.Load(), nil
 }
 
-// loadCertificate reads the certificate of the listener.
-func (a *App) loadCertificate(context.Context) error {
-	if a.cfg.TLS.Cert == "" {
-		return nil
+// loadCertificates reads the certificates of the listeners.
+func (a *App) loadCertificates(context.Context) (err error) {
+	if a.certs, err = newCertificate("SAFEDELIVR_TLS_CERT", a.cfg.TLS.Cert, a.cfg.TLS.Key); err != nil {
+		return err
 	}
-	c := &certificate{cert: a.cfg.TLS.Cert, key: a.cfg.TLS.Key}
-	if _, err := c.load(); err != nil {
-		return fmt.Errorf("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): %w", err)
+	if a.smtpCerts = a.certs; a.cfg.SMTP.TLSCert != "" {
+		a.smtpCerts, err = newCertificate("SAFEDELIVR_SMTP_TLS_CERT", a.cfg.SMTP.TLSCert, a.cfg.SMTP.TLSKey)
 	}
-	a.certs = c
-	return nil
+	return err
 }
 
-// watchCertificate reads the certificate again when its files change.
-func (a *App) watchCertificate(ctx context.Context) {
-	if a.certs == nil {
+// newCertificate reads the certificate that a setting names. It returns nil if the setting is empty.
+func newCertificate(setting, cert, key string) (*certificate, error) {
+	if cert == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	c := &certificate{setting: setting, cert: cert, key: key}
+	if _, err := c.load(); err != nil {
+		return nil, c.unusable(err)
+	}
+	return c, nil
+}
+
+// unusable returns an error for a certificate that cannot be used.
+func (c *certificate) unusable(err error) error {
+	return fmt.Errorf("cannot use the certificate (%s, _KEY): %w", c.setting, err)
+}
+
+// listened returns the certificates of the listeners, each once.
+func (a *App) listened() (out []*certificate) {
+	if a.certs != nil {
+		out = append(out, a.certs)
+	}
+	if a.smtpCerts != nil && a.smtpCerts != a.certs {
+		out = append(out, a.smtpCerts)
+	}
+	return out
+}
+
+// watchCertificates reads the certificates again when their files change.
+func (a *App) watchCertificates(ctx context.Context) {
+	if len(a.listened()) == 0 {
 		return
 	}
 	for range models.Every(ctx, certificateCheck) {
-		a.certs.reload(a.log)
+		for _, c := range a.listened() {
+			c.reload(a.log)
+		}
 	}
 }
 
@@ -110,7 +139,7 @@ func (c *certificate) reload(log *slog.Logger) {
 	switch {
 	case !changed:
 	case err != nil:
-		log.Error("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY); the certificate before stays in use", "err", err)
+		log.Error("cannot use the certificate ("+c.setting+", _KEY); the certificate before stays in use", "err", err)
 	default:
 		log.Info("new certificate in use", "expires", c.now.Load().Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}

@@ -102,7 +102,7 @@ func TestCertificateIsWatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ca, dir := testkit.NewAuthority(t), t.TempDir()
-		c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+		c := &certificate{setting: "SAFEDELIVR_TLS_CERT", cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
 		ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
 		_, err := c.load()
 		require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestCertificateIsWatched(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			a.watchCertificate(ctx)
+			a.watchCertificates(ctx)
 		}()
 		ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
 		time.Sleep(certificateCheck)

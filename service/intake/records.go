@@ -1,6 +1,9 @@
 package intake
 
-import "bytes"
+import (
+	"bytes"
+	"io"
+)
 
 // Records keeps the records of a request until they are carried out: in memory, or in a file if they are many. It is
 // not safe for concurrent use.
@@ -28,3 +31,24 @@ func (r *Records) Add(raw []byte) error {
 func (r *Records) Each(f func(raw []byte) error) error {
 	return spoolError(r.buffer.eachBlock(func(raw []byte) error { return f(bytes.Clone(raw)) }))
 }
+
+// Spooled keeps the bytes of a request until all have arrived: in memory, or in a file if they are many.
+type Spooled struct{ buffer buffer }
+
+// NewSpooled returns an empty Spooled for a request. The caller must close it.
+func (in *Intake) NewSpooled() *Spooled { return &Spooled{buffer: in.cfg.buffer()} }
+
+// Write implements io.Writer.
+func (r *Spooled) Write(p []byte) (int, error) {
+	n, err := r.buffer.Write(p)
+	return n, spoolError(err)
+}
+
+// Reader returns a reader of all bytes that were written.
+func (r *Spooled) Reader() (io.Reader, error) {
+	all, err := r.buffer.section(0, r.buffer.size)
+	return all, spoolError(err)
+}
+
+// Close releases the resources.
+func (r *Spooled) Close() { r.buffer.close() }

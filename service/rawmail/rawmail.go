@@ -68,8 +68,8 @@ func Read(in *intake.Intake, r io.Reader) (*mailparse.Mail, error) {
 	if b.Subject == "" {
 		b.Subject = "(no subject)"
 	}
-	if b.Text == "" && b.HTML == "" {
-		b.HTML = intake.Nothing
+	if strings.TrimSpace(b.Text+b.HTML) == "" { // the intake and some providers take no mail without
+		b.Text, b.HTML = "", intake.Nothing
 	}
 	for _, h := range m.Headers {
 		if !intake.IsReserved(h.Name) {

@@ -1,0 +1,102 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/safedelivr/safedelivr/internal/perclient"
+	"github.com/safedelivr/safedelivr/submission"
+)
+
+// Open connections of SMTP.
+const (
+	smtpConnections        = 1000 // of a listener
+	smtpAddressConnections = 20   // of an address
+)
+
+// submissions takes mail by SMTP. Its fields are nil if that is off.
+type submissions struct {
+	server        *submission.Server
+	plain, secure net.Listener // either may be nil
+}
+
+// listenSMTP opens the listeners of SMTP.
+func (a *App) listenSMTP(ctx context.Context) error {
+	m := &a.mailbox
+	if !a.cfg.Has("api") || a.cfg.SMTP.Listen+a.cfg.SMTPS.Listen == "" {
+		return nil
+	}
+	var secure *tls.Config
+	if a.smtpCerts != nil {
+		secure = a.smtpCerts.serverConfig()
+	}
+	open := new(perclient.Counts)
+	limited := func(setting, address string, refuse func(net.Conn)) (net.Listener, error) {
+		if address == "" {
+			return nil, nil //nolint:nilnil // it is off
+		}
+		l, err := listenOn(ctx, a.cfg, setting, address)
+		if err != nil {
+			return nil, err
+		}
+		return newPlaces(&addressLimiter{
+			Listener: l, trusted: a.cfg.ProxyNetworks(), most: smtpAddressConnections, open: open, refuse: refuse,
+		}, smtpConnections), nil
+	}
+	var err error
+	if m.plain, err = limited("smtp.listen", a.cfg.SMTP.Listen, submission.Refuse); err != nil {
+		return err
+	}
+	if m.secure, err = limited("smtps.listen", a.cfg.SMTPS.Listen, func(c net.Conn) { _ = c.Close() }); err != nil {
+		return err
+	}
+	if secure == nil && !onLoopback(m.plain.Addr()) {
+		a.log.Warn("SMTP has no certificate, so only clients on this machine can log in; " +
+			"set SAFEDELIVR_SMTP_TLS_CERT and _KEY")
+	}
+	m.server = submission.New(a.service, submission.Config{TLS: secure, Logger: a.log, Context: placed})
+	return nil
+}
+
+// onLoopback reports whether only this machine reaches an address.
+func onLoopback(a net.Addr) bool {
+	at, err := netip.ParseAddrPort(a.String())
+	return err == nil && at.Addr().Unmap().IsLoopback()
+}
+
+// serve serves the listeners until stop is called.
+func (m *submissions) serve(failed chan<- error) {
+	each := func(l net.Listener, serve func(net.Listener) error) {
+		if l == nil {
+			return
+		}
+		go func() {
+			if err := serve(l); err != nil {
+				failed <- fmt.Errorf("smtp: %w", err)
+			}
+		}()
+	}
+	if m.server != nil {
+		each(m.plain, m.server.Serve)
+		each(m.secure, m.server.ServeTLS)
+	}
+}
+
+// stop accepts no more messages, and waits until ctx ends for those that are being taken.
+func (m *submissions) stop(ctx context.Context) {
+	if m.server != nil {
+		m.server.Stop(ctx)
+	}
+}
+
+// close closes the listeners of a process that is not served.
+func (m *submissions) close() {
+	for _, l := range []net.Listener{m.plain, m.secure} {
+		if l != nil {
+			_ = l.Close() // after stop it is closed already
+		}
+	}
+}
