@@ -114,8 +114,8 @@ func TestChunks(t *testing.T) {
 	begin()
 	require.Contains(t, chunk("Subject: none\r\n\r\nHello", " LAST"), "554 5.6.0")
 	begin()
-	id(t, chunk("From: ann@example.com\r\n\r\n.\r\nNOOP\r\n", " last"))
-	require.Equal(t, ".\nNOOP\n", r.batches()[1].Content.Text)
+	last := r.batchOf(id(t, chunk("From: ann@example.com\r\n\r\n.\r\nNOOP\r\n", " last")))
+	require.Equal(t, ".\nNOOP\n", last.Content.Text)
 
 	begin()
 	require.Equal(t, "250 2.0.0 Continue", chunk(message[:10], ""))
@@ -137,12 +137,11 @@ func TestSmuggling(t *testing.T) {
 		p.data("bob@example.com")
 		p.send("From: ann@example.com\r\n\r\nfirst" + end +
 			"MAIL FROM:<ann@example.com>\r\nRCPT TO:<eve@example.com>\r\nDATA\r\nFrom: ann@example.com\r\n\r\nsmuggled\r\n.\r\n")
-		id(t, p.reply())
+		b := r.batchOf(id(t, p.reply()))
 		require.Equal(t, "250 2.0.0 I have successfully done nothing", p.do("NOOP"))
-		all := r.batches()
-		require.Len(t, all, i+1, "%q", end)
-		require.Contains(t, all[i].Content.Text, "smuggled")
-		require.Equal(t, []string{"bob@example.com"}, r.recipients(&all[i]))
+		require.Len(t, r.batches(), i+1, "%q", end)
+		require.Contains(t, b.Content.Text, "smuggled")
+		require.Equal(t, []string{"bob@example.com"}, r.recipients(&b))
 	}
 }
 
@@ -168,13 +167,12 @@ func TestOddLineEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.login()
-	for i, end := range []string{"\r\r\n", "\n", "\r\n"} {
+	for _, end := range []string{"\r\r\n", "\n", "\r\n"} {
 		lines := []string{"From: ann@example.com", "Subject: a", " b", "X-Folded: one", "\ttwo",
 			"To: bob@example.com", "", "Hello", ""}
 		p.data("bob@example.com")
 		p.send(strings.Join(lines, end) + "\r\n.\r\n")
-		id(t, p.reply())
-		b := r.batches()[i]
+		b := r.batchOf(id(t, p.reply()))
 		require.Equal(t, "a b", b.Content.Subject)
 		require.Equal(t, "Hello", strings.TrimSpace(b.Content.Text))
 		at := models.FindHeader(b.Content.Headers, "X-Folded")

@@ -15,7 +15,6 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/google/uuid"
 
-	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -112,9 +111,18 @@ func (m *message) store(ctx context.Context, r io.Reader) (models.ID, error) {
 	if err != nil {
 		return models.ID{}, err
 	}
-	repeat, replay := m.repeat(ctx, mail)
+	var id models.ID
+	err = m.server.replays.Once(ctx, m.who.User, m.repeat(mail), func(repeat service.Repeat) (err error) {
+		id, err = m.accept(ctx, mail, repeat)
+		return err
+	})
+	return id, err
+}
+
+// accept stores a message that was read.
+func (m *message) accept(ctx context.Context, mail *mailparse.Mail, repeat service.Repeat) (models.ID, error) {
 	id := mail.MessageID
-	if name, domain, _ := strings.Cut(id, "@"); name == "" || domain == "" { // others are refused
+	if id == "" {
 		id = uuid.NewSHA1(uuid.Nil, []byte(m.who.User+" "+repeat.Key)).String() +
 			mail.From.Email[strings.LastIndexByte(mail.From.Email, '@'):]
 	}
@@ -130,29 +138,23 @@ func (m *message) store(ctx context.Context, r io.Reader) (models.ID, error) {
 		return models.ID{}, err
 	}
 	a, _, err := m.server.svc.Accept(ctx, m.who, m.in, repeat)
-	if replay != nil {
-		e := (*service.Error)(nil)
-		replay.End(err != nil && !(errors.As(err, &e) && e.Kind.Status() < 500))
-	}
 	return a.ID, err
 }
 
 // repeat identifies the message. A client that got no answer sends it again: with the same bytes, or with the same key.
 // Equal messages without a Message-ID can be meant, unless the client left before the first was answered.
-func (m *message) repeat(ctx context.Context, mail *mailparse.Mail) (service.Repeat, *dialect.Replay) {
+func (m *message) repeat(mail *mailparse.Mail) service.Repeat {
 	slices.Sort(m.to)
 	m.to = slices.Compact(m.to)
 	envelope := fmt.Sprintf("%q %q", m.from, m.to)
 	if key := mail.IdempotencyKey; key != "" { // its bytes may differ: clients write the date anew
-		return service.Repeat{Key: key, Route: "SMTP key", Hash: sum(envelope, mail.From.Email, mail.Subject)}, nil
+		return service.Repeat{Key: key, Route: "SMTP key", Hash: sum(envelope, mail.From.Email, mail.Subject)}
 	}
-	hash := sum(envelope, m.digest)
-	repeat, replay := service.Repeat{Key: hash, Route: "SMTP", Hash: hash}, (*dialect.Replay)(nil)
-	if mail.MessageID == "" {
-		replay = m.server.replays.Begin(ctx, m.who.User, "SMTP "+hash)
-		repeat.Key = replay.Key
+	repeat := service.Repeat{Route: "SMTP", Hash: sum(envelope, m.digest)}
+	if mail.MessageID != "" {
+		repeat.Key = repeat.Hash
 	}
-	return repeat, replay
+	return repeat
 }
 
 // sum returns a hash of texts.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -169,6 +170,16 @@ func (r *rig) batches() (out []models.Batch) {
 		out = append([]models.Batch{whole}, out...)
 	}
 	return out
+}
+
+// batchOf returns the batch with an id as a reply has it.
+func (r *rig) batchOf(id string) models.Batch {
+	r.Helper()
+	raw, err := hex.DecodeString(id)
+	require.NoError(r, err)
+	b, err := r.store.Batch(r.Context(), models.ID(raw))
+	require.NoError(r, err)
+	return b
 }
 
 // batch returns the only batch.

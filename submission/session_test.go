@@ -212,6 +212,7 @@ func TestUnusualMail(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.login()
+	var all []models.Batch
 	for _, message := range []string{
 		"From: ann@example.com\n\n",
 		"From: ann@example.com\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nxyz\n",
@@ -219,9 +220,8 @@ func TestUnusualMail(t *testing.T) {
 		letter("Message-ID: <a b@c.example>"),
 		letter("X-Template: {{name}}", "Reply-To: nobody"),
 	} {
-		id(t, p.mail(message, "bob@example.com"))
+		all = append(all, r.batchOf(id(t, p.mail(message, "bob@example.com"))))
 	}
-	all := r.batches()
 	require.Equal(t, "<br>", all[0].Content.HTML)
 	require.Equal(t, "(no subject)", all[0].Content.Subject)
 	require.Len(t, all[1].Content.Attachments, 1)
@@ -407,8 +407,7 @@ func TestRepeats(t *testing.T) {
 	require.Regexp(t, queued, key)
 	require.Equal(t, key, p.mail(keyed("a", "Mon, 2 Nov 2026 10:00:09 +0000"), "bob@example.com"))
 	require.Contains(t, p.mail(keyed("b", "Mon, 2 Nov 2026 10:00:00 +0000"), "bob@example.com"), "554 5.6.0")
-	all := r.batches()
-	last := all[len(all)-1]
+	last := r.batchOf(id(t, key))
 	require.Negative(t, models.FindHeader(last.Content.Headers, "Resend-Idempotency-Key"))
 	at := models.FindHeader(last.Content.Headers, models.MessageIDField)
 	require.Regexp(t, `^<[0-9a-f-]{36}@example.com>$`, last.Content.Headers[at].Value)
@@ -423,9 +422,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 		r.store.before(func(context.Context) error { return models.ErrOutcomeUnknown })
 		require.Contains(t, p.mail(message, "bob@example.com"), "451 4.3.0")
 		r.store.before(nil)
-		again := p.mail(message, "bob@example.com")
-		all := r.batches()
-		require.Equal(t, idOf(&all[len(all)-1]), id(t, again))
+		r.batchOf(id(t, p.mail(message, "bob@example.com")))
 	}
 	require.Len(t, r.batches(), 2)
 }

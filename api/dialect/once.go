@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"context"
+
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -9,13 +11,21 @@ import (
 // request has, too, if this one gets no answer. hash is the same for equal requests.
 func (r *Request) Once(hash string, do func(service.Repeat) error) error {
 	repeat := r.Repeat
-	if repeat.Hash = hash; repeat.Key != "" {
+	repeat.Hash = hash
+	return r.Replays.Once(r.Context(), r.Who.User, repeat, do)
+}
+
+// Once calls do with the key of a repeat. One without a key gets that of an equal one whose client has left, or a new
+// one. ctx ends when the client leaves.
+func (r *Replays) Once(ctx context.Context, user string, repeat service.Repeat, do func(service.Repeat) error) error {
+	if repeat.Key != "" {
 		return do(repeat)
 	}
-	replay := r.Replays.Begin(r.Context(), r.Who.User, repeat.Route+" "+hash)
-	repeat.Key = replay.Key
+	replay, failed := r.begin(ctx, user, repeat.Route+" "+repeat.Hash), true
+	defer func() { replay.end(failed) }() // also after a panic
+	repeat.Key = replay.key
 	err := do(repeat)
-	replay.End(err != nil && again(err))
+	failed = err != nil && again(err)
 	return err
 }
 

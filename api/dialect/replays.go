@@ -13,12 +13,12 @@ import (
 // answered is not remembered: two equal mails can be meant.
 type Replays struct {
 	mu   sync.Mutex
-	open map[string][]*Replay // by user and hash of the request
+	open map[string][]*replay // by user and hash of the request
 }
 
-// Replay is a request without an Idempotency-Key, while it is carried out and if its answer was not read.
-type Replay struct {
-	Key string // in place of an Idempotency-Key
+// replay is a request without an Idempotency-Key, while it is carried out and if its answer was not read.
+type replay struct {
+	key string // in place of an Idempotency-Key
 
 	all  *Replays
 	hash string
@@ -31,20 +31,20 @@ const (
 	maxReplays = 10_000
 )
 
-// Begin returns the replay of a request: that of an equal one whose client has left, or a new one. The caller must End
+// begin returns the replay of a request: that of an equal one whose client has left, or a new one. The caller must end
 // it.
-func (r *Replays) Begin(ctx context.Context, user, hash string) *Replay {
+func (r *Replays) begin(ctx context.Context, user, hash string) *replay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	hash = user + " " + hash
 	for _, p := range r.open[hash] {
 		if p.ctx.Err() != nil && (p.left.IsZero() || time.Since(p.left) < replayAge) {
-			return &Replay{Key: p.Key, all: r, hash: hash, ctx: ctx}
+			return &replay{key: p.key, all: r, hash: hash, ctx: ctx}
 		}
 	}
-	p := &Replay{Key: "auto-" + rand.Text(), all: r, hash: hash, ctx: ctx}
+	p := &replay{key: "auto-" + rand.Text(), all: r, hash: hash, ctx: ctx}
 	if r.open == nil {
-		r.open = map[string][]*Replay{}
+		r.open = map[string][]*replay{}
 	}
 	if len(r.open) >= maxReplays {
 		r.drop()
@@ -53,9 +53,9 @@ func (r *Replays) Begin(ctx context.Context, user, hash string) *Replay {
 	return p
 }
 
-// End says that the request was carried out. It is forgotten unless its client has left, or it failed in a way that
+// end says that the request was carried out. It is forgotten unless its client has left, or it failed in a way that
 // makes clients repeat it.
-func (p *Replay) End(failed bool) {
+func (p *replay) end(failed bool) {
 	r := p.all
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *Replay) End(failed bool) {
 		p.ctx = ended
 		return
 	}
-	r.open[p.hash] = slices.DeleteFunc(r.open[p.hash], func(o *Replay) bool { return o.Key == p.Key })
+	r.open[p.hash] = slices.DeleteFunc(r.open[p.hash], func(o *replay) bool { return o.key == p.key })
 	if len(r.open[p.hash]) == 0 {
 		delete(r.open, p.hash)
 	}
@@ -75,7 +75,7 @@ func (p *Replay) End(failed bool) {
 func (r *Replays) drop() {
 	for _, age := range [2]time.Duration{replayAge, 0} {
 		for hash, ps := range r.open {
-			ps = slices.DeleteFunc(ps, func(p *Replay) bool { return !p.left.IsZero() && time.Since(p.left) >= age })
+			ps = slices.DeleteFunc(ps, func(p *replay) bool { return !p.left.IsZero() && time.Since(p.left) >= age })
 			if r.open[hash] = ps; len(ps) == 0 {
 				delete(r.open, hash)
 			}

@@ -4174,10 +4174,11 @@ export interface components {
              * @description When it was answered.
              */
             at: string;
+            /** @description `SMTP` of a message that came by SMTP. */
             method: string;
-            /** @description Without IDs and query, like `/v1/batches/:id`. */
+            /** @description Without IDs and query, like `/v1/batches/:id`; `DATA` of a message by SMTP. */
             path: string;
-            /** @description HTTP status. */
+            /** @description HTTP status, or the code of the reply by SMTP. */
             status: number;
             /** @description The code of the error. */
             code?: string;
