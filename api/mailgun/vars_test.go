@@ -1,0 +1,58 @@
+package mailgun
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// FuzzFiller: what a recipient reads is the text with its values, whatever braces and percent signs are in both.
+func FuzzFiller(f *testing.F) {
+	f.Add("Hi %recipient.name%, {%recipient.n%} {{x}} {{{%recipient%", "{{y}} %recipient.n%")
+	f.Add("100% %recipient.%recipient.name%%", "{")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		if strings.Contains(text, "subscribe") {
+			return
+		}
+		to := &address{posted: "Ann <ann@x.test>", email: "ann@x.test", name: "Ann"}
+		to.vars = map[string]string{"name": value, "n": value}
+		var fill filler
+		r := &models.Recipient{Vars: map[string]string{}}
+		written := fill.text(text)
+		for i, v := range fill.values(to) {
+			r.Vars[models.SlotName('h', i)] = v
+		}
+		want := macro.ReplaceAllStringFunc(text, func(found string) string {
+			switch key := strings.Trim(found, "%"); key {
+			case "recipient":
+				return to.posted
+			case "recipient_email":
+				return to.email
+			case "recipient_name", "recipient_fname":
+				return to.name
+			case "recipient_lname":
+				return ""
+			case "recipient.name", "recipient.n":
+				return value
+			}
+			return found
+		})
+		if got := r.Fill(written, models.EscapeHTML); got != want {
+			t.Errorf("%q is read as %q, want %q", text, got, want)
+		}
+	})
+}
+
+// FuzzExpression: a filter of any text is read, and selects what has its only word.
+func FuzzExpression(f *testing.F) {
+	f.Add("a AND b OR c")
+	f.Fuzz(func(t *testing.T, text string) {
+		parseExpression(text).matches(text)
+		if word := strings.ToLower(strings.Trim(text, `()"<> `)); word == text && word != "" && !strings.Contains(word, " ") {
+			if !parseExpression(text).matches(word) {
+				t.Errorf("%q does not select itself", text)
+			}
+		}
+	})
+}
