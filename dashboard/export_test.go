@@ -63,6 +63,6 @@ func TestExportOfMetadata(t *testing.T) {
 		[]string{"tags", "category", "metadata.campaign", "metadata.order", "metadata.shop", "other_metadata"},
 		rows[0][at:],
 	)
-	require.Equal(t, []string{"march vip", "receipts", "7", "3", "vienna", ""}, rows[4][at:])
-	require.Equal(t, []string{"march vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[500+1][at:])
+	require.Equal(t, []string{"march, vip", "receipts", "7", "3", "vienna", ""}, rows[4][at:])
+	require.Equal(t, []string{"march, vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[500+1][at:])
 }

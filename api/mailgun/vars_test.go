@@ -1,10 +1,12 @@
 package mailgun
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // FuzzFiller: what a recipient reads is the text with its values, whatever braces and percent signs are in both.
@@ -42,6 +44,18 @@ func FuzzFiller(f *testing.F) {
 			t.Errorf("%q is read as %q, want %q", text, got, want)
 		}
 	})
+}
+
+// TestManyVariables: of a message with too many variables, which is refused, no more are kept than show that.
+func TestManyVariables(t *testing.T) {
+	var text strings.Builder
+	for i := range 10_000 {
+		text.WriteString("%recipient.a" + strconv.Itoa(i) + "%")
+	}
+	var fill filler
+	if fill.text(text.String()); len(fill.names) != intake.MaxVars+1 {
+		t.Errorf("%d variables are kept", len(fill.names))
+	}
 }
 
 // FuzzExpression: a filter of any text is read, and selects what has its only word.
