@@ -144,7 +144,7 @@ func (g *ghost) fetch() {
 // complained gets no further mail.
 func TestGhost(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		n := testkit.Mails(2_000, 5_000)
+		n := testkit.Mails(1_200, 5_000)
 		r := newRig(t, b, simulator.Options{Latency: 20 * time.Millisecond, EventDelay: 20 * time.Millisecond},
 			"SAFEDELIVR_DIALECTS=mailgun", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")
 		p := r.start(r.addr, nil, "serve")
