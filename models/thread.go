@@ -14,14 +14,15 @@ const (
 // maxHeaderLine is the longest line of a header, in bytes (RFC 5322, 2.1.1).
 const maxHeaderLine = 998
 
-// ShortenReferences cuts the value of References to the message ids that fit into one line: the first, which began the
-// conversation, and the newest. Other fields stay.
+// ShortenReferences cuts the value of References or In-Reply-To to the message ids that fit into one line: the first,
+// which began the conversation, and the newest. Other fields stay.
 func (h *Header) ShortenReferences() {
-	if len(h.Value) <= maxHeaderLine || !strings.EqualFold(h.Name, referencesField) {
+	most := maxHeaderLine - len(h.Name+": ")
+	if len(h.Value) <= most || !strings.EqualFold(h.Name, referencesField) && !strings.EqualFold(h.Name, "In-Reply-To") {
 		return
 	}
 	ids := strings.Fields(h.Value)
-	left, from := maxHeaderLine-len(ids[0]), len(ids)
+	left, from := most-len(ids[0]), len(ids)
 	for from > 1 && left > len(ids[from-1]) {
 		from--
 		left -= len(" ") + len(ids[from])

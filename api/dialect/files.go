@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -35,6 +36,15 @@ func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content 
 	})
 	f.n++
 	return nil
+}
+
+// AttachJSON is Attach for a file whose bytes are a member of an object. It reports false if they cannot be decoded.
+func (f *Files) AttachJSON(in *intake.Intake, a Object, content, name, kind, contentID string) (ok bool, err error) {
+	data, ok := a.Bytes(content)
+	if !ok {
+		return false, nil
+	}
+	return true, f.Attach(in, name, kind, contentID, bytes.NewReader(data))
 }
 
 // Any reports whether there is a file.

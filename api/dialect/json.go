@@ -1,15 +1,18 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -42,12 +45,7 @@ func (o Object) Raw(names ...string) json.RawMessage {
 
 // Text returns a text. Numbers and booleans are texts, too.
 func (o Object) Text(names ...string) string {
-	raw := o.Raw(names...)
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	return string(raw)
+	return TextOf(o.Raw(names...))
 }
 
 // Texts returns a list of texts, or one text as a list. It reports false for anything else.
@@ -90,8 +88,57 @@ func (o Object) Bytes(name string) ([]byte, bool) {
 	return data, len(data) > 0
 }
 
-// Canonical returns JSON that is the same for equal values.
-func Canonical(v any) []byte {
+// Object returns the object with a name. It reports false for anything else; if there is none, it is empty.
+func (o Object) Object(name string) (out Object, ok bool) {
+	raw := o.Raw(name)
+	return out, raw == nil || json.Unmarshal(raw, &out) == nil
+}
+
+// Objects returns a list of objects. It reports false for anything else; if there is none, it is empty.
+func (o Object) Objects(name string) (list []Object, ok bool) {
+	raw := o.Raw(name)
+	return list, raw == nil || json.Unmarshal(raw, &list) == nil
+}
+
+// Names returns the names of the members, sorted.
+func (o Object) Names() []string { return slices.Sorted(maps.Keys(o)) }
+
+// Strings returns all members as texts. It is nil if there are none.
+func (o Object) Strings() map[string]string {
+	if len(o) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(o))
+	for name, raw := range o {
+		out[name] = TextOf(raw)
+	}
+	return out
+}
+
+// Fill makes the members variables of a template for a recipient. null is an empty text.
+func (o Object) Fill(r *intake.Recipient) {
+	if r.Vars == nil {
+		r.Vars = make(map[string]string, len(o))
+	}
+	for _, name := range o.Names() {
+		raw := bytes.TrimSpace(o[name])
+		if r.Vars[name] = TextOf(raw); raw[0] != '"' && raw[0] != 'n' {
+			r.JSON = append(r.JSON, name)
+		}
+	}
+}
+
+// TextOf returns a JSON value as a text. That of a text is the text, that of null is empty, and others are JSON.
+func TextOf(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil { // also null
+		return text
+	}
+	return string(raw)
+}
+
+// canonical returns JSON that is the same for equal values.
+func canonical(v any) []byte {
 	raw, _ := json.Marshal(v) // it was decoded from JSON
 	var plain any
 	if json.Unmarshal(raw, &plain) != nil {

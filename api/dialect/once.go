@@ -32,5 +32,5 @@ func (r *Replays) Once(ctx context.Context, user string, repeat service.Repeat, 
 // again reports whether clients repeat a request that failed with an error.
 func again(err error) bool {
 	e, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
-	return !ok || e.Kind.Status() >= 500 || e.RetryAfter > 0
+	return !ok || !Refused(e)
 }

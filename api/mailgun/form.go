@@ -186,20 +186,11 @@ func (f *form) variables() (map[string]map[string]string, error) {
 	for address, values := range read {
 		texts := make(map[string]string, len(values))
 		for key, value := range values {
-			texts[key] = textOf(value)
+			texts[key] = dialect.TextOf(value)
 		}
 		out[address] = texts
 	}
 	return out, nil
-}
-
-// textOf returns a JSON value as the text that stands in a mail for it.
-func textOf(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil { // also null
-		return text
-	}
-	return string(value)
 }
 
 // yes returns whether an option is on, and def if it is not given.

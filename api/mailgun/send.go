@@ -51,9 +51,9 @@ type message struct {
 	each   bool // each recipient has a mail of its own
 	id     string
 	hash   string
-	own    map[string]string            // metadata of recipients: names of variables by key
-	shared []map[string]json.RawMessage // variables of a template, for all recipients
-	raw    *mailparse.Mail              // a whole message; nil: the form has the fields
+	own    map[string]string // metadata of recipients: names of variables by key
+	shared []dialect.Object  // variables of a template, for all recipients
+	raw    *mailparse.Mail   // a whole message; nil: the form has the fields
 }
 
 // send is POST /v3/{domain}/messages.
@@ -204,7 +204,7 @@ func (m *message) readTemplate(b *intake.Batch) error {
 	}
 	b.Subject, b.Text, b.HTML = "", "", "" // those of the template count
 	for _, name := range []string{"h:X-Mailgun-Variables", "t:variables"} {
-		var values map[string]json.RawMessage
+		var values dialect.Object
 		if text := m.get(name); len(text) > maxShared || text != "" && json.Unmarshal([]byte(text), &values) != nil {
 			return wrong(name, "It must be a JSON object of at most %d bytes.", maxShared)
 		}
@@ -232,13 +232,10 @@ func (m *message) readHeaders(b *intake.Batch) error {
 			if value != "" && value != "undefined" {
 				b.ReplyTo = intake.SplitAddresses(value)
 			}
-		case intake.IsReserved(lower) || value == "" || models.FindHeader(b.Headers, name) >= 0:
 		case lower == "list-unsubscribe":
-			if value = strings.Trim(noAddress.ReplaceAllString(value, ""), ", "); value != "" {
-				b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(value)})
-			}
+			dialect.AddHeader(b, name, strings.Trim(noAddress.ReplaceAllString(value, ""), ", "), m.filler.text)
 		default:
-			b.Headers = append(b.Headers, models.Header{Name: name, Value: m.filler.text(value)})
+			dialect.AddHeader(b, name, value, m.filler.text)
 		}
 	}
 	if models.FindHeader(b.Headers, "List-Unsubscribe") < 0 {
@@ -253,9 +250,8 @@ func (m *message) readHeaders(b *intake.Batch) error {
 func (m *message) readOptions(b *intake.Batch) error {
 	for _, tag := range m.form.values["o:tag"] {
 		tag = strings.TrimSpace(models.OneLine(tag))
-		tag = strings.ToValidUTF8(tag[:min(len(tag), maxTag)], "")
-		if tag != "" && !slices.Contains(b.Tags, tag) && len(b.Tags) < maxTags {
-			b.Tags = append(b.Tags, tag)
+		if tag = strings.ToValidUTF8(tag[:min(len(tag), maxTag)], ""); len(b.Tags) < maxTags {
+			dialect.AddTag(b, tag)
 		}
 	}
 	for _, name := range []string{"o:deliverytime-optimize-period", "o:time-zone-localize"} { //nolint:misspell // theirs
@@ -320,11 +316,7 @@ func (m *message) recipient(i int) *intake.Recipient {
 	if r.Raw = m.filler.values(to); m.in.Batch.Template != "" {
 		r.Vars = map[string]string{}
 		for _, values := range m.shared {
-			for key, value := range values {
-				if r.Vars[key] = textOf(value); value[0] != '"' {
-					r.JSON = append(r.JSON, key)
-				}
-			}
+			values.Fill(r)
 		}
 		for key, value := range to.vars {
 			r.Vars[key] = value

@@ -1,14 +1,9 @@
 package postmark
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +17,6 @@ import (
 const (
 	maxBody     = 70 << 20 // 50 MB of a request, and more
 	maxMessages = 500      // of a request
-	maxKey      = 255      // bytes of an idempotency key
 )
 
 // send is POST /email and POST /email/withTemplate.
@@ -32,8 +26,8 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, err
 	}
 	var out result
-	err := r.Once(digest(message), func(repeat service.Repeat) (err error) {
-		out, err = accept(r, message, repeat)
+	err := r.Once(dialect.Digest(message), func(repeat service.Repeat) (err error) {
+		out, err = accept(r, message, &repeat)
 		return err
 	})
 	id, _ := models.ParseBatchID(out.MessageID) // it is one, or there is none
@@ -52,22 +46,17 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, problem.New(problem.Malformed, "bad_json", "The body is not a list of messages.")
 	}
 	if len(in.Messages) == 0 || len(in.Messages) > maxMessages {
-		return dialect.Answer{}, mistake("messages", "too_many", "A request has 1 to "+strconv.Itoa(maxMessages)+" messages.")
+		return dialect.Answer{}, dialect.Invalid("messages", "too_many", "A request has 1 to %d messages.", maxMessages)
 	}
 	results := make([]result, len(in.Messages))
-	err := r.Once(digest(raw), func(repeat service.Repeat) error {
+	err := r.Once(dialect.Digest(raw), func(repeat service.Repeat) error {
 		for i, message := range in.Messages {
-			one := repeat
-			if one.Key += "/" + strconv.Itoa(i); len(one.Key) > maxKey {
-				one.Key = digest(one.Key)
-			}
-			one.Hash = digest(message)
 			var e *problem.Error
 			var err error
-			results[i], err = accept(r, message, one)
+			results[i], err = accept(r, message, dialect.Part(repeat, i, message))
 			switch {
 			case err == nil:
-			case errors.As(err, &e) && e.Kind.Status() < 500 && e.Kind != problem.TooMany:
+			case errors.As(err, &e) && dialect.Refused(e):
 				_, results[i] = fail(e)
 			default:
 				return err // a repeat sends the rest
@@ -78,19 +67,9 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	return dialect.Answer{Body: results}, err
 }
 
-func digest(v any) string {
-	sum := sha256.Sum256(dialect.Canonical(v))
-	return hex.EncodeToString(sum[:])
-}
-
 // accept stores a message.
-func accept(r *dialect.Request, message dialect.Object, repeat service.Repeat) (result, error) {
-	in := r.Service.NewIntake(r.Context(), r.Who)
-	defer in.Close()
-	if err := read(in, message); err != nil {
-		return result{}, err
-	}
-	a, _, err := r.Service.Accept(r.Context(), r.Who, in, repeat)
+func accept(r *dialect.Request, message dialect.Object, repeat *service.Repeat) (result, error) {
+	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, message) })
 	if err != nil {
 		return result{}, err
 	}
@@ -114,9 +93,7 @@ func read(in *intake.Intake, message dialect.Object) error {
 	b.Text, b.HTML = intake.Literal(message.Text("TextBody")), intake.Literal(message.Text("HtmlBody"))
 	b.CC, b.BCC = intake.SplitAddresses(message.Text("Cc")), intake.SplitAddresses(message.Text("Bcc"))
 	b.ReplyTo = intake.SplitAddresses(message.Text("ReplyTo"))
-	if tag := message.Text("Tag"); tag != "" {
-		b.Tags = []string{tag}
-	}
+	dialect.AddTag(b, message.Text("Tag"))
 	if b.Lane = string(models.Urgent); strings.HasPrefix(message.Text("MessageStream"), "broadcast") {
 		b.Lane = string(models.Bulk)
 	}
@@ -140,56 +117,44 @@ func read(in *intake.Intake, message dialect.Object) error {
 	return in.Read(intake.Of(to...))
 }
 
-// mistake is the error of a field.
-func mistake(field, code, detail string) error {
-	e := problem.New(problem.Invalid, code, "%s", detail)
-	e.Fields = []problem.FieldError{{Pointer: "/" + field, Code: code, Detail: detail}}
-	return e
-}
-
-// readHeaders reads the header fields. Those that belong to the gateway are left out.
+// readHeaders reads the header fields. Those for Postmark itself are left out.
 func readHeaders(b *intake.Batch, message dialect.Object) error {
-	var headers []dialect.Object
-	if raw := message.Raw("Headers"); raw != nil && json.Unmarshal(raw, &headers) != nil {
-		return mistake("headers", "wrong_type", "It must be a list of objects with Name and Value.")
+	headers, ok := message.Objects("Headers")
+	if !ok {
+		return dialect.Invalid("headers", "wrong_type", "It must be a list of objects with Name and Value.")
 	}
 	for _, h := range headers {
-		name, value := h.Text("Name"), strings.TrimSpace(models.OneLine(h.Text("Value")))
-		if value != "" && !intake.IsReserved(name) && !strings.HasPrefix(http.CanonicalHeaderKey(name), "X-Pm-") &&
-			models.FindHeader(b.Headers, name) < 0 {
-			b.Headers = append(b.Headers, models.Header{Name: name, Value: intake.Literal(value)})
+		if name := h.Text("Name"); !strings.HasPrefix(strings.ToLower(name), "x-pm-") {
+			dialect.AddHeader(b, name, h.Text("Value"), intake.Literal)
 		}
 	}
 	return nil
 }
 
 func readMetadata(b *intake.Batch, message dialect.Object) error {
-	var values dialect.Object
-	if raw := message.Raw("Metadata"); raw != nil && json.Unmarshal(raw, &values) != nil {
-		return mistake("metadata", "wrong_type", "It must be an object.")
+	values, ok := message.Object("Metadata")
+	if !ok {
+		return dialect.Invalid("metadata", "wrong_type", "It must be an object.")
 	}
-	b.Metadata = map[string]string{}
-	for name := range values {
-		b.Metadata[name] = values.Text(name)
-	}
+	b.Metadata = values.Strings()
 	return nil
 }
 
 // readFiles reads the attachments.
 func readFiles(in *intake.Intake, message dialect.Object) error {
-	var list []dialect.Object
-	if raw := message.Raw("Attachments"); raw != nil && json.Unmarshal(raw, &list) != nil {
-		return mistake("attachments", "wrong_type", "It must be a list of objects.")
+	list, ok := message.Objects("Attachments")
+	if !ok {
+		return dialect.Invalid("attachments", "wrong_type", "It must be a list of objects.")
 	}
 	var files dialect.Files
 	for _, a := range list {
-		data, ok := a.Bytes("Content")
-		if !ok {
-			return mistake("attachments", "invalid_base64", "Content must be base64.")
-		}
 		id := strings.TrimPrefix(a.Text("ContentID", "ContentId"), "cid:")
-		if err := files.Attach(in, a.Text("Name"), a.Text("ContentType"), id, bytes.NewReader(data)); err != nil {
+		ok, err := files.AttachJSON(in, a, "Content", a.Text("Name"), a.Text("ContentType"), id)
+		if err != nil {
 			return err
+		}
+		if !ok {
+			return dialect.Invalid("attachments", "invalid_base64", "Content must be base64.")
 		}
 	}
 	in.Batch.HTML = files.Rewrite(in.Batch.HTML)
@@ -202,18 +167,12 @@ func readTemplate(b *intake.Batch, message dialect.Object, to []intake.Recipient
 		return nil
 	}
 	b.Subject, b.Text, b.HTML = "", "", ""
-	var model dialect.Object
-	if raw := message.Raw("TemplateModel"); raw != nil && json.Unmarshal(raw, &model) != nil {
-		return mistake("template", "wrong_type", "TemplateModel must be an object.")
+	model, ok := message.Object("TemplateModel")
+	if !ok {
+		return dialect.Invalid("template", "wrong_type", "TemplateModel must be an object.")
 	}
-	if len(to) == 0 {
-		return nil
-	}
-	to[0].Vars = map[string]string{}
-	for name, raw := range model {
-		if to[0].Vars[name] = model.Text(name); len(raw) > 0 && raw[0] != '"' {
-			to[0].JSON = append(to[0].JSON, name)
-		}
+	if len(to) > 0 {
+		model.Fill(&to[0])
 	}
 	return nil
 }

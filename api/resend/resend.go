@@ -92,7 +92,5 @@ func fail(e *problem.Error) (int, any) {
 
 // invalid is the error of a field.
 func invalid(field, format string, args ...any) error {
-	e := problem.New(problem.Invalid, "validation_error", format, args...)
-	e.Fields = []problem.FieldError{{Pointer: "/" + field, Code: "validation_error", Detail: e.Detail}}
-	return e
+	return dialect.Invalid(field, "validation_error", format, args...)
 }

@@ -1,13 +1,9 @@
 package resend
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +27,7 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, err
 	}
 	var id models.ID
-	err := r.Once(digest(email), func(repeat service.Repeat) (err error) {
+	err := r.Once(dialect.Digest(email), func(repeat service.Repeat) (err error) {
 		id, err = accept(r, email, &repeat)
 		return err
 	})
@@ -68,17 +64,11 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 		}
 	}
 	data, mistakes := []created{}, []mistake{}
-	err := r.Once(digest(emails), func(repeat service.Repeat) error {
+	err := r.Once(dialect.Digest(emails), func(repeat service.Repeat) error {
 		for i, email := range emails {
-			one := repeat
-			one.Key, one.Hash = repeat.Key+"/"+strconv.Itoa(i), digest(email)
-			if len(one.Key) > maxKey {
-				sum := sha256.Sum256([]byte(one.Key))
-				one.Key = hex.EncodeToString(sum[:])
-			}
-			id, err := accept(r, email, &one)
+			id, err := accept(r, email, dialect.Part(repeat, i, email))
 			var e *problem.Error
-			if ok := asProblem(err, &e); permissive && ok && e.Kind.Status() < 500 && e.Kind != problem.TooMany {
+			if permissive && errors.As(err, &e) && dialect.Refused(e) {
 				_, body := fail(e)
 				mistakes = append(mistakes, mistake{i, body.(failure).Message}) //nolint:forcetypeassert // it is one
 				continue
@@ -97,40 +87,18 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	return dialect.Answer{Body: body}, err
 }
 
-const maxKey = 255
-
-func asProblem(err error, e **problem.Error) bool {
-	p, ok := err.(*problem.Error) //nolint:errorlint // service returns it as it is
-	*e = p
-	return ok
-}
-
 // at adds the index of an email to the text of its error.
 func at(i int, err error) error {
 	var e *problem.Error
-	if asProblem(err, &e) && len(e.Fields) > 0 {
+	if errors.As(err, &e) && len(e.Fields) > 0 {
 		e.Fields[0].Detail += fmt.Sprintf(" (email %d)", i)
 	}
 	return err
 }
 
-func digest(v any) string {
-	sum := sha256.Sum256(dialect.Canonical(v))
-	return hex.EncodeToString(sum[:])
-}
-
 // accept stores an email. Without a repeat it only checks it.
 func accept(r *dialect.Request, email dialect.Object, repeat *service.Repeat) (models.ID, error) {
-	in := r.Service.NewIntake(r.Context(), r.Who)
-	defer in.Close()
-	if err := read(in, email); err != nil {
-		return models.ID{}, err
-	}
-	if repeat == nil {
-		_, err := r.Service.DryRunAccept(r.Context(), r.Who, in)
-		return models.ID{}, err
-	}
-	a, _, err := r.Service.Accept(r.Context(), r.Who, in, *repeat)
+	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, email) })
 	return a.ID, err
 }
 
@@ -156,36 +124,28 @@ func read(in *intake.Intake, email dialect.Object) error {
 	if raw := email.Raw("topic_id"); raw != nil {
 		b.Category = email.Text("topic_id")
 	}
-	vars, err := readTemplate(in, email)
-	if err != nil {
+	list := make([]intake.Recipient, len(to))
+	for i := range to {
+		list[i].Email = to[i]
+	}
+	if err := readTemplate(b, email, list); err != nil {
 		return err
 	}
 	if err := in.AddContent(len(b.Subject) + len(b.Text) + len(b.HTML)); err != nil {
 		return err
 	}
-	list := make([]intake.Recipient, len(to))
-	for i := range to {
-		list[i].Email = to[i]
-	}
-	if len(list) > 0 {
-		list[0].Vars = vars
-	}
 	return in.Read(intake.Of(list...))
 }
 
-// readHeaders reads the header fields. Those that belong to the gateway are left out.
+// readHeaders reads the header fields.
 func readHeaders(in *intake.Intake, email dialect.Object) error {
-	var headers map[string]json.RawMessage
-	if raw := email.Raw("headers"); raw != nil && json.Unmarshal(raw, &headers) != nil {
+	headers, ok := email.Object("headers")
+	if !ok {
 		return invalid("headers", "It must be an object.")
 	}
-	for name := range headers {
-		value := strings.TrimSpace(models.OneLine(dialect.Object(headers).Text(name)))
-		if value != "" && !intake.IsReserved(name) {
-			in.Batch.Headers = append(in.Batch.Headers, models.Header{Name: name, Value: intake.Literal(value)})
-		}
+	for _, name := range headers.Names() {
+		dialect.AddHeader(&in.Batch, name, headers.Text(name), intake.Literal)
 	}
-	slices.SortFunc(in.Batch.Headers, func(a, b models.Header) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -193,8 +153,8 @@ var tagWord = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
 // readTags reads tags, which have a name and a value. Symfony writes them as {name: value}.
 func readTags(in *intake.Intake, email dialect.Object) error {
-	var tags []dialect.Object
-	if raw := email.Raw("tags"); raw != nil && json.Unmarshal(raw, &tags) != nil {
+	tags, ok := email.Objects("tags")
+	if !ok {
 		return invalid("tags", "It must be a list of objects with a name and a value.")
 	}
 	in.Batch.Metadata = map[string]string{}
@@ -203,9 +163,7 @@ func readTags(in *intake.Intake, email dialect.Object) error {
 		if name := tag.Text("name"); name != "" {
 			pairs[name] = tag.Text("value")
 		} else {
-			for name := range tag {
-				pairs[name] = tag.Text(name)
-			}
+			pairs = tag.Strings()
 		}
 		for name, value := range pairs {
 			if !tagWord.MatchString(name) || value != "" && !tagWord.MatchString(value) {
@@ -250,8 +208,8 @@ func readTime(in *intake.Intake, email dialect.Object) (err error) {
 
 // readFiles reads the attachments.
 func readFiles(in *intake.Intake, email dialect.Object) error {
-	var list []dialect.Object
-	if raw := email.Raw("attachments"); raw != nil && json.Unmarshal(raw, &list) != nil {
+	list, ok := email.Objects("attachments")
+	if !ok {
 		return invalid("attachments", "It must be a list of objects.")
 	}
 	var files dialect.Files
@@ -259,36 +217,32 @@ func readFiles(in *intake.Intake, email dialect.Object) error {
 		if a.Raw("path") != nil {
 			return invalid("attachments", "Safedelivr does not fetch files from a path. Send their content.")
 		}
-		data, ok := a.Bytes("content")
+		kind, id := a.Text("content_type", "contentType"), a.Text("content_id", "contentId", "inline_content_id")
+		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), kind, strings.Trim(id, "<>"))
+		if err != nil {
+			return err
+		}
 		if !ok {
 			return invalid("attachments", "content must be base64 or a list of bytes.")
-		}
-		kind, id := a.Text("content_type", "contentType"), a.Text("content_id", "contentId", "inline_content_id")
-		if err := files.Attach(in, a.Text("filename"), kind, strings.Trim(id, "<>"), bytes.NewReader(data)); err != nil {
-			return err
 		}
 	}
 	in.Batch.HTML = files.Rewrite(in.Batch.HTML)
 	return nil
 }
 
-// readTemplate reads the name of a template and its values.
-func readTemplate(in *intake.Intake, email dialect.Object) (map[string]string, error) {
-	var template struct {
-		ID        string
-		Variables map[string]json.RawMessage
+// readTemplate reads the name of a template and its values, which are those of the first recipient.
+func readTemplate(b *intake.Batch, email dialect.Object, to []intake.Recipient) error {
+	template, ok := email.Object("template")
+	values, objects := template.Object("variables")
+	if template == nil && ok {
+		return nil
 	}
-	raw := email.Raw("template")
-	if raw == nil {
-		return nil, nil //nolint:nilnil // there is none
+	if b.Template = template.Text("id"); !ok || !objects || b.Template == "" {
+		return invalid("template", "It must have an id, and variables must be an object.")
 	}
-	if json.Unmarshal(raw, &template) != nil || template.ID == "" {
-		return nil, invalid("template", "It must have an id.")
+	b.Subject, b.Text, b.HTML = "", "", ""
+	if len(to) > 0 {
+		values.Fill(&to[0])
 	}
-	in.Batch.Template, in.Batch.Subject, in.Batch.Text, in.Batch.HTML = template.ID, "", "", ""
-	vars := map[string]string{}
-	for name := range template.Variables {
-		vars[name] = dialect.Object(template.Variables).Text(name)
-	}
-	return vars, nil
+	return nil
 }

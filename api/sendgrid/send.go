@@ -1,14 +1,10 @@
 package sendgrid
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/mail"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +18,6 @@ import (
 const (
 	maxBody = 60 << 20 // 30 MB of a mail as base64, and more
 	maxMail = 1000     // personalizations, and addresses, of a request
-	maxKey  = 255      // bytes of an idempotency key
 )
 
 // request is a request for mail.
@@ -54,13 +49,9 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{Status: http.StatusOK}, nil
 	}
 	var first models.ID
-	err := r.Once(digest(q.Object), func(repeat service.Repeat) error {
+	err := r.Once(dialect.Digest(q.Object), func(repeat service.Repeat) error {
 		for i := range q.groups {
-			one := repeat
-			if one.Key += "/" + strconv.Itoa(i); len(one.Key) > maxKey {
-				one.Key = digest(one.Key)
-			}
-			id, err := q.accept(r, i, &one)
+			id, err := q.accept(r, i, dialect.Part(repeat, i, q.Object))
 			if err != nil {
 				return err // a repeat stores the rest
 			}
@@ -72,11 +63,6 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	})
 	header := http.Header{"X-Message-Id": {strings.ReplaceAll(first.String(), "-", "")}}
 	return dialect.Answer{Status: http.StatusAccepted, Batch: first, Header: header}, err
-}
-
-func digest(v any) string {
-	sum := sha256.Sum256(dialect.Canonical(v))
-	return hex.EncodeToString(sum[:])
 }
 
 // check reads the personalizations and groups them.
@@ -103,7 +89,7 @@ func (q *request) check() error {
 				alike[name] = raw
 			}
 		}
-		key := digest(alike)
+		key := dialect.Digest(alike)
 		if group, ok := known[key]; ok && !several {
 			q.groups[group] = append(q.groups[group], i)
 			continue
@@ -118,24 +104,14 @@ func (q *request) check() error {
 
 // setting reports whether a setting of a group is on.
 func (q *request) setting(group, name string) bool {
-	var settings, one dialect.Object
-	_ = json.Unmarshal(q.Raw(group), &settings) // no object: it is off
-	_ = json.Unmarshal(settings.Raw(name), &one)
+	settings, _ := q.Object.Object(group) // no object: it is off
+	one, _ := settings.Object(name)
 	return one.Text("enable") == "true"
 }
 
 // accept stores the mail of a group. Without a repeat it only checks it.
 func (q *request) accept(r *dialect.Request, group int, repeat *service.Repeat) (models.ID, error) {
-	in := r.Service.NewIntake(r.Context(), r.Who)
-	defer in.Close()
-	if err := q.read(in, group); err != nil {
-		return models.ID{}, err
-	}
-	if repeat == nil {
-		_, err := r.Service.DryRunAccept(r.Context(), r.Who, in)
-		return models.ID{}, err
-	}
-	a, _, err := r.Service.Accept(r.Context(), r.Who, in, *repeat)
+	a, err := r.Accept(repeat, func(in *intake.Intake) error { return q.read(in, group) })
 	return a.ID, err
 }
 
@@ -163,8 +139,8 @@ func (q *request) read(in *intake.Intake, group int) error {
 	}
 	for _, step := range []func() error{
 		func() error { return q.readContent(in, s) },
-		func() error { return readHeaders(b, p.Raw("headers"), s) },
-		func() error { return readHeaders(b, q.Raw("headers"), s) },
+		func() error { return readHeaders(b, p, s) },
+		func() error { return readHeaders(b, q.Object, s) },
 		func() error { return q.readOptions(b, p) },
 		func() error { return in.AddContent(len(b.Subject) + len(b.Text) + len(b.HTML)) },
 	} {
@@ -187,8 +163,11 @@ func (q *request) readRecipients(in *intake.Intake, group int, s *substitutes) e
 		for k, address := range to {
 			r := intake.Recipient{Email: address}
 			if k == 0 {
-				r.Raw, r.Metadata = s.values(p), texts(p.Raw("custom_args"))
-				q.templateVars(&r, p)
+				args, _ := p.Object("custom_args") // no object: there are none
+				r.Raw, r.Metadata = s.values(p), args.Strings()
+				if data, _ := p.Object("dynamic_template_data"); q.Text("template_id") != "" {
+					data.Fill(&r)
+				}
 			}
 			list = append(list, r)
 		}
@@ -199,29 +178,15 @@ func (q *request) readRecipients(in *intake.Intake, group int, s *substitutes) e
 	return in.Read(intake.Of(list...))
 }
 
-// templateVars sets the values of a template.
-func (q *request) templateVars(r *intake.Recipient, p dialect.Object) {
-	if q.Text("template_id") == "" {
-		return
-	}
-	var data dialect.Object
-	_ = json.Unmarshal(p.Raw("dynamic_template_data"), &data) // no object: there are no values
-	r.Vars = map[string]string{}
-	for name, raw := range data {
-		if r.Vars[name] = data.Text(name); len(raw) > 0 && raw[0] != '"' {
-			r.JSON = append(r.JSON, name)
-		}
-	}
-}
-
 // readContent reads the bodies and the attachments, or the name of a template.
 func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 	b := &in.Batch
-	var content, list []dialect.Object
-	if raw := q.Raw("content"); raw != nil && json.Unmarshal(raw, &content) != nil {
+	content, ok := q.Objects("content")
+	if !ok {
 		return invalid("content", "It must be a list of objects with type and value.")
 	}
-	if raw := q.Raw("attachments"); raw != nil && json.Unmarshal(raw, &list) != nil {
+	list, ok := q.Objects("attachments")
+	if !ok {
 		return invalid("attachments", "It must be a list of objects.")
 	}
 	var files dialect.Files
@@ -239,16 +204,16 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 		}
 	}
 	for _, a := range list {
-		data, ok := a.Bytes("content")
-		if !ok {
-			return invalid("attachments", "content must be base64.")
-		}
 		id := ""
 		if a.Text("disposition") == "inline" {
 			id = strings.Trim(a.Text("content_id"), "<>")
 		}
-		if err := files.Attach(in, a.Text("filename"), a.Text("type"), id, bytes.NewReader(data)); err != nil {
+		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), a.Text("type"), id)
+		if err != nil {
 			return err
+		}
+		if !ok {
+			return invalid("attachments", "content must be base64.")
 		}
 	}
 	if b.HTML = files.Rewrite(b.HTML); q.Text("template_id") != "" {
@@ -257,22 +222,14 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 	return nil
 }
 
-// readHeaders adds header fields. Those that belong to the gateway are left out.
-func readHeaders(b *intake.Batch, raw json.RawMessage, s *substitutes) error {
-	var headers dialect.Object
-	if raw != nil && json.Unmarshal(raw, &headers) != nil {
+// readHeaders adds the header fields of an object. Those that are there count before them.
+func readHeaders(b *intake.Batch, of dialect.Object, s *substitutes) error {
+	headers, ok := of.Object("headers")
+	if !ok {
 		return invalid("headers", "It must be an object.")
 	}
-	names := make([]string, 0, len(headers))
-	for name := range headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		value := strings.TrimSpace(models.OneLine(headers.Text(name)))
-		if value != "" && !intake.IsReserved(name) && models.FindHeader(b.Headers, name) < 0 {
-			b.Headers = append(b.Headers, models.Header{Name: name, Value: s.text(value)})
-		}
+	for _, name := range headers.Names() {
+		dialect.AddHeader(b, name, headers.Text(name), s.text)
 	}
 	return nil
 }
@@ -284,11 +241,10 @@ func (q *request) readOptions(b *intake.Batch, p dialect.Object) error {
 		return invalid("categories", "It must be a list of texts.")
 	}
 	for _, category := range categories {
-		if !slices.Contains(b.Tags, category) {
-			b.Tags = append(b.Tags, category)
-		}
+		dialect.AddTag(b, category)
 	}
-	b.Metadata = texts(q.Raw("custom_args"))
+	args, _ := q.Object.Object("custom_args") // no object: there are none
+	b.Metadata = args.Strings()
 	if text := cmp.Or(p.Text("send_at"), q.Text("send_at")); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || seconds < 0 || seconds > 1<<37 {
@@ -303,24 +259,10 @@ func (q *request) readOptions(b *intake.Batch, p dialect.Object) error {
 	if on := q.setting(tracking, "subscription_tracking"); on {
 		b.Unsubscribe = &on
 	}
-	var asm dialect.Object
-	if json.Unmarshal(q.Raw("asm"), &asm) == nil && asm.Text("group_id") != "" {
+	if asm, _ := q.Object.Object("asm"); asm.Text("group_id") != "" {
 		b.Category = "group-" + asm.Text("group_id")
 	}
 	return nil
-}
-
-// texts returns an object whose values are texts.
-func texts(raw json.RawMessage) map[string]string {
-	var values dialect.Object
-	if json.Unmarshal(raw, &values) != nil || len(values) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(values))
-	for name := range values {
-		out[name] = values.Text(name)
-	}
-	return out
 }
 
 // addressOf returns an address {email, name} as the intake reads it.

@@ -67,8 +67,5 @@ func fail(e *problem.Error) (int, any) {
 
 // invalid is the error of a field.
 func invalid(field, detail string) error {
-	e := problem.New(problem.Invalid, "invalid_value", "%s", detail)
-	pointer := "/" + strings.ReplaceAll(field, ".", "/")
-	e.Fields = []problem.FieldError{{Pointer: pointer, Code: e.Code, Detail: detail}}
-	return e
+	return dialect.Invalid(field, "invalid_value", "%s", detail)
 }

@@ -1,7 +1,6 @@
 package sendgrid
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -40,8 +39,8 @@ func newSubstitutes(q *request, parts []int) *substitutes {
 	return s
 }
 
-func substitutions(p dialect.Object) (out dialect.Object) {
-	_ = json.Unmarshal(p.Raw("substitutions"), &out) // no object: there are none
+func substitutions(p dialect.Object) dialect.Object {
+	out, _ := p.Object("substitutions") // no object: there are none
 	return out
 }
 

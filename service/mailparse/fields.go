@@ -44,7 +44,12 @@ func (p *reader) field(name, value string) error {
 	case list != nil:
 		*list = append(*list, p.addresses(value)...)
 	case lower == "references", lower == "in-reply-to":
-		p.keep(name, messageIDs(line, maxLine-len(name+": ")))
+		h := models.Header{Name: name, Value: line}
+		if ids := anID.FindAllString(line, -1); len(ids) > 0 {
+			h.Value = strings.Join(ids, " ")
+		}
+		h.ShortenReferences()
+		p.keep(name, h.Value)
 	case lower == "x-mailgun-tag", lower == "x-pm-tag":
 		p.tag(line)
 	case lower == "x-mailgun-drop-message":
@@ -173,18 +178,3 @@ func (p *reader) messageID(line string) string {
 }
 
 var anID = regexp.MustCompile(`<[^<>\s]+>`)
-
-// messageIDs returns the IDs in a line with one space between them, or the line if there are none. Of more than most
-// bytes it keeps the first ID and the newest ones.
-func messageIDs(line string, most int) string {
-	ids := anID.FindAllString(line, -1)
-	if len(ids) == 0 {
-		return line
-	}
-	size, from := len(ids[0]), len(ids)
-	for from > 1 && size+1+len(ids[from-1]) <= most {
-		from--
-		size += 1 + len(ids[from])
-	}
-	return strings.Join(append(ids[:1:1], ids[from:]...), " ")
-}
