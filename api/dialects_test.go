@@ -21,7 +21,8 @@ func TestTemplatesOfDialects(t *testing.T) {
 	f := newFixture(t, func(s *setup) {
 		s.cfg.Dialects = []*dialect.Dialect{mailgun.New(), sendgrid.New(), resend.New(), postmark.New()}
 	})
-	r := f.do(http.MethodPost, "/v1/templates", "application/json", strings.NewReader(`{"name": "order", "subject": "Order {{ n }}",
+	r := f.do(http.MethodPost, "/v1/templates", "application/json",
+		strings.NewReader(`{"name": "order", "subject": "Order {{ n }}",
 		"html": "<p>{{ who }}{% for i in items %}-{{ i }}{% endfor %}{% for i in none %}!{% endfor %}{{ gone }}</p>"}`))
 	require.Equal(t, http.StatusCreated, r.Status, string(r.Body))
 	r = f.do(http.MethodPost, "/v1/templates/order/publish", "application/json", strings.NewReader(`{"version": 1}`))
@@ -29,18 +30,21 @@ func TestTemplatesOfDialects(t *testing.T) {
 	const values = `{"n": 7, "who": "A & B", "items": ["x", 2], "none": [], "gone": null}`
 	for name, send := range map[string]func() *reply{
 		"mailgun": func() *reply {
-			return f.multiform("/v3/"+domain+"/messages", "from", "a@b.de", "to", "c@d.de", "template", "order", "t:variables", values)
+			return f.multiform("/v3/"+domain+"/messages", "from", "a@b.de", "to", "c@d.de", "template", "order", "t:variables",
+				values)
 		},
 		"sendgrid": func() *reply {
 			return f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "template_id": "order", "personalizations": [
 				{"to": [{"email": "c@d.de"}], "dynamic_template_data": `+values+`}]}`)
 		},
 		"resend": func() *reply {
-			return f.emails("/emails", `{"from": "a@b.de", "to": "c@d.de", "template": {"id": "order", "variables": `+values+`}}`)
+			return f.emails("/emails",
+				`{"from": "a@b.de", "to": "c@d.de", "template": {"id": "order", "variables": `+values+`}}`)
 		},
 		"postmark": func() *reply {
-			return f.emails("/email/withTemplate", `{"From": "a@b.de", "To": "c@d.de", "TemplateAlias": "order", "TemplateModel": `+
-				values+`}`, f.token()...)
+			return f.emails("/email/withTemplate",
+				`{"From": "a@b.de", "To": "c@d.de", "TemplateAlias": "order", "TemplateModel": `+
+					values+`}`, f.token()...)
 		},
 	} {
 		before, _ := f.batches()

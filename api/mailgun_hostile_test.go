@@ -21,7 +21,7 @@ import (
 )
 
 // mailgunForm are the fields of a valid message.
-var mailgunForm = []string{"from", "shop@news.example.com", "to", "ann@example.com", "subject", "s", "text", "t"}
+var mailgunForm = []string{"from", "shop@mail.example.com", "to", "ann@example.com", "subject", "s", "text", "t"}
 
 // message posts a valid message with more fields.
 func (f *fixture) message(pairs ...string) *reply {
@@ -271,7 +271,7 @@ func TestMailgunFile(t *testing.T) {
 	form := append(append([]string{}, mailgunForm[:6]...), "attachment|a.pdf|application/pdf", "%PDF")
 	f.queued(f.multiform("/v3/"+domain+"/messages", form...))
 	f.queued(f.multiform("/v3/"+domain+"/messages.mime", "to", "a@b.de", "message|m|message/rfc822",
-		"From: a@news.example.com\r\nSubject: x\r\nContent-Type: application/pdf\r\n\r\n%PDF"))
+		"From: a@mail.example.com\r\nSubject: x\r\nContent-Type: application/pdf\r\n\r\n%PDF"))
 }
 
 // TestMailgunOddities: what clients write otherwise than we expect is understood.
@@ -284,7 +284,7 @@ func TestMailgunOddities(t *testing.T) {
 	require.Equal(t, "<https://x.y/u?a=1,2>", bs[0].Content.Headers[0].Value)
 
 	f.queued(f.multiform("/v3/"+domain+"/messages.mime", "to", "a@b.de", "recipient-variables", "{}", "message|m|x/y",
-		"From: a@news.example.com\r\nSubject: x\r\nMessage-ID: <old>\r\n\r\ntext"))
+		"From: a@mail.example.com\r\nSubject: x\r\nMessage-ID: <old>\r\n\r\ntext"))
 
 	add := f.do(http.MethodPost, "/v3/"+domain+"/bounces", "application/json", strings.NewReader(
 		`[{"address": "a+b/c@example.com", "code": 550, "error": "no", "created_at": "2026-01-01"}]`))
@@ -303,7 +303,8 @@ func TestMailgunOddities(t *testing.T) {
 func TestMailgunReaders(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
-	for _, a := range []string{"a@bücher.example", "A@Bücher.Example", "a@xn--bcher-kva.example", `"a"@bücher.example`} {
+	for _, a := range []string{"a@bücher.example", "A@Bücher.Example", "a@xn--bcher-kva.example",
+		`"a"@bücher.example`} {
 		f.queued(f.ghost(a))
 	}
 	bs, _ := f.batches()

@@ -24,7 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-const domain = "news.example.com"
+const domain = "mail.example.com"
 
 // mailgunFixture is a fixture whose server speaks the API of Mailgun.
 func mailgunFixture(t *testing.T, change ...func(*setup)) *fixture {
@@ -93,28 +93,31 @@ func shown(b *models.Batch, r *models.Recipient) (subject, text, html string) {
 func TestMailgunMessage(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
-	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true,
+		Variables: true}
 	f.serve(f.server.cfg)
-	id := f.queued(f.multiform("/v3/"+domain+"/messages/", "from", `"Shop, Inc." <shop@news.example.com>`,
+	id := f.queued(f.multiform("/v3/"+domain+"/messages/", "from", `"Shop, Inc." <shop@mail.example.com>`,
 		"to", `"Smith, Ann" <ann@example.com>, bob@example.com`, "to[]", "eve@example.com", "cc", "cc@example.com", "bcc", "bcc@example.com",
 		"subject", "Hi {{you}}", "text", "{{literal", "html", "<p>%recipient.x% {%recipient_name%}</p>",
-		"h:Reply-To", "help@example.com", "h:X-Order", "a\r\nb", "h:Sender", "x@y", "h:Message-Id", "Message-ID: <own@news.example.com>",
+		"h:Reply-To", "help@example.com", "h:X-Order", "a\r\nb", "h:Sender", "x@y", "h:Message-Id", "Message-ID: <own@mail.example.com>",
 		"h:List-Unsubscribe", "<https://x.y/u>, <%tag_unsubscribe_email%>",
 		"v:order", `{"id": 1}`, "o:tag", "größe/2", "o:tag", "b", "o:tracking", "yes", "o:tracking-clicks", "no",
 		"o:deliverytime", "Fri, 25 Dec 2020 18:00:00 +0100", "amp-html", "x", "o:dkim", "yes",
 		"attachment[0]|a/b.pdf|application/pdf", "%PDF"))
-	require.Equal(t, "own@news.example.com", id)
+	require.Equal(t, "own@mail.example.com", id)
 	bs, to := f.batches()
 	b, c := bs[0], bs[0].Content
 	require.Equal(t, &models.Envelope{To: 3, CC: 1, BCC: 1}, b.Envelope)
 	require.Equal(t, "mailgun", b.Via)
-	require.Equal(t, models.Address{Email: "ann@example.com", Name: "Smith, Ann"}, models.Address{Email: to[0][0].Email, Name: to[0][0].Name})
+	require.Equal(t, models.Address{Email: "ann@example.com", Name: "Smith, Ann"}, models.Address{Email: to[0][0].Email,
+		Name: to[0][0].Name})
 	require.Equal(t, "Shop, Inc.", c.From.Name)
 	subject, text, html := shown(&b, &to[0][0])
-	require.Equal(t, []string{"Hi {{you}}", "{{literal", "<p>%recipient.x% {Smith, Ann}</p>"}, []string{subject, text, html})
+	require.Equal(t, []string{"Hi {{you}}", "{{literal", "<p>%recipient.x% {Smith, Ann}</p>"}, []string{subject, text,
+		html})
 	require.Equal(t, "help@example.com", c.ReplyTo[0].Email)
 	require.Equal(t, []models.Header{{Name: "X-Order", Value: "a b"}, {Name: "List-Unsubscribe", Value: "<https://x.y/u>"},
-		{Name: "Message-ID", Value: "<own@news.example.com>"}}, c.Headers)
+		{Name: "Message-ID", Value: "<own@mail.example.com>"}}, c.Headers)
 	require.Equal(t, map[string]string{"order": `{"id": 1}`}, b.Metadata)
 	require.Equal(t, []string{"größe/2", "b"}, c.Tags)
 	require.True(t, c.TrackOpens)
@@ -128,12 +131,14 @@ func TestMailgunVariables(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
 	vars := `{"Ann@Example.com": {"name": "A & <b>", "n": 7, "v:k": "own", "unsubscribe_url": "https://u", "nested": "%recipient.n%"}, "bob@example.com": {}}`
-	id := f.queued(f.multiform("//v3/"+domain+"//messages", "from", "shop@news.example.com", "to", "ann@example.com", "to", "Bob <bob@example.com>",
+	id := f.queued(f.multiform("//v3/"+domain+"//messages", "from", "shop@mail.example.com", "to", "ann@example.com",
+		"to", "Bob <bob@example.com>",
 		"recipient-variables", vars, "subject", "%recipient.n%", "html", "<i>%recipient.name%</i> %recipient.nested% 100% {%recipient.n%",
 		"text", "%recipient% %recipient_email% %recipient.unsubscribe_url%", "h:X-N", "%recipient.n%", "v:k", "%recipient.v:k%", "v:raw", "%recipient.n%x"))
 	bs, to := f.batches()
 	subject, text, html := shown(&bs[0], &to[0][0])
-	require.Equal(t, []string{"7", "ann@example.com ann@example.com https://u", "<i>A & <b></i> %recipient.n% 100% {7"}, []string{subject, text, html})
+	require.Equal(t, []string{"7", "ann@example.com ann@example.com https://u", "<i>A & <b></i> %recipient.n% 100% {7"},
+		[]string{subject, text, html})
 	subject, text, html = shown(&bs[0], &to[0][1])
 	require.Equal(t, []string{"%recipient.n%", "Bob <bob@example.com> bob@example.com %recipient.unsubscribe_url%",
 		"<i>%recipient.name%</i> %recipient.nested% 100% {%recipient.n%"}, []string{subject, text, html})
@@ -148,20 +153,22 @@ func TestMailgunVariables(t *testing.T) {
 func TestMailgunMistakes(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
-	valid := []string{"from", "shop@news.example.com", "to", "ann@example.com", "subject", "s", "text", "t"}
+	valid := []string{"from", "shop@mail.example.com", "to", "ann@example.com", "subject", "s", "text", "t"}
 	for want, change := range map[string][]string{
-		"to parameter is missing":                                           {"to", ""},
-		"to parameter is not a valid address":                               {"to", "ann"},
-		"from parameter is not valid":                                       {"from", ""},
-		"Need at least one of 'text' or 'html' parameters specified":        {"text", ""},
-		"recipient-variables parameter is not valid":                        {"recipient-variables", "[1]"},
-		"o:deliverytime parameter is not valid":                             {"o:deliverytime", "tomorrow"},
-		"o:require-tls parameter is not valid":                              {"o:require-tls", "true"},
-		"o:time-zone-localize parameter is not valid":                       {"o:time-zone-localize", "02:00PM"}, //nolint:misspell // theirs
-		"template parameter is not valid. You have no template":             {"template", "none"},
-		"h:X Y parameter is not valid":                                      {"h:X Y", "z"},
-		"cc parameter is not a valid address":                               {"cc", "nobody"},
-		"cc parameter is not valid. With recipient-variables":               {"cc", "a@b.de", "to", "a@b.de,c@d.de", "recipient-variables", `{"a@b.de": {}}`},
+		"to parameter is missing":                                    {"to", ""},
+		"to parameter is not a valid address":                        {"to", "ann"},
+		"from parameter is not valid":                                {"from", ""},
+		"Need at least one of 'text' or 'html' parameters specified": {"text", ""},
+		"recipient-variables parameter is not valid":                 {"recipient-variables", "[1]"},
+		"o:deliverytime parameter is not valid":                      {"o:deliverytime", "tomorrow"},
+		"o:require-tls parameter is not valid":                       {"o:require-tls", "true"},
+		"o:time-zone-localize parameter is not valid": {"o:time-zone-localize",
+			"02:00PM"}, //nolint:misspell // theirs
+		"template parameter is not valid. You have no template": {"template", "none"},
+		"h:X Y parameter is not valid":                          {"h:X Y", "z"},
+		"cc parameter is not a valid address":                   {"cc", "unknown"},
+		"cc parameter is not valid. With recipient-variables": {"cc", "a@b.de", "to", "a@b.de,c@d.de",
+			"recipient-variables", `{"a@b.de": {}}`},
 		"Too many recipients, max is 1000":                                  {"to", list(1001, `a%d@b.de`)},
 		"subject parameter is not valid. The subject is longer than":        {"subject", strings.Repeat("x", 999)},
 		"h:Message-ID parameter is not valid. A Message-ID is <name@domain": {"h:Message-Id", "a b"},
@@ -204,12 +211,12 @@ func TestMailgunClient(t *testing.T) {
 	ctx := t.Context()
 	mg := mailgungo.NewMailgun(domain, f.secret)
 	mg.SetAPIBase(f.url + "/v3")
-	m := mailgungo.NewMessage("shop@news.example.com", "Hi %recipient.name%", "text")
+	m := mailgungo.NewMessage("shop@mail.example.com", "Hi %recipient.name%", "text")
 	for i := range 5 {
 		require.NoError(t, m.AddRecipientAndVariables(fmt.Sprintf("a%d@example.com", i), map[string]any{"name": i}))
 	}
 	m.SetHTML("<p>%recipient.name%</p>")
-	require.NoError(t, m.AddTag("news letter"))
+	require.NoError(t, m.AddTag("spring letter"))
 	require.NoError(t, m.AddVariable("campaign", "x"))
 	m.SetDeliveryTime(time.Now().Add(-time.Minute))
 	answer, id, err := mg.Send(ctx, m)
@@ -220,7 +227,7 @@ func TestMailgunClient(t *testing.T) {
 	fed.end(bs[0].ID, 5, 1, 2, 3, 4, 5)
 
 	it := mg.ListEvents(&mailgungo.ListEventOptions{Limit: 2, ForceAscending: true, Begin: time.Now().Add(-time.Hour),
-		Filter: map[string]string{"tags": `"news letter"`}})
+		Filter: map[string]string{"tags": `"spring letter"`}})
 	var got []string
 	var page []mailgungo.Event
 	for it.Next(ctx, &page) {
@@ -243,7 +250,8 @@ func TestMailgunClient(t *testing.T) {
 		}
 	}
 	require.NoError(t, it.Err())
-	require.Equal(t, []string{"a0@example.com", "a1@example.com", "a2@example.com", "a3@example.com", "a4@example.com"}, got)
+	require.Equal(t, []string{"a0@example.com", "a1@example.com", "a2@example.com", "a3@example.com", "a4@example.com"},
+		got)
 
 	require.NoError(t, mg.AddBounce(ctx, "a+b/c@example.com", "550", "no such user"))
 	require.NoError(t, mg.CreateUnsubscribe(ctx, "u@example.com", "*"))
@@ -270,16 +278,18 @@ func TestMailgunClient(t *testing.T) {
 func TestMailgunMIME(t *testing.T) {
 	t.Parallel()
 	f := mailgunFixture(t)
-	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true,
+		Variables: true}
 	f.serve(f.server.cfg)
 	mg := mailgungo.NewMailgun(domain, f.secret)
 	mg.SetAPIBase(f.url + "/v3")
-	raw := "From: =?utf-8?q?B=C3=A4r?= <shop@news.example.com>\r\nTo: Ann <ann@example.com>\r\nCc: cc@example.com\r\n" +
+	raw := "From: =?utf-8?q?B=C3=A4r?= <shop@mail.example.com>\r\nTo: Ann <ann@example.com>\r\nCc: cc@example.com\r\n" +
 		"Subject: Hi {{you}}\r\nMessage-ID: <m1@app.example.com>\r\nX-A: b\r\nX-Mailgun-Tag: in message\r\n" +
 		"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\nContent-Type: text/html\r\n\r\n" +
 		"<p>{{x}} %recipient.y%</p>\r\n--x\r\nContent-Type: text/calendar; method=CANCEL\r\n" +
 		"Content-Disposition: attachment; filename=a.ics\r\n\r\nBEGIN\r\n--x--\r\n"
-	m := mailgungo.NewMIMEMessage(io.NopCloser(strings.NewReader(raw)), "ann@example.com", "cc@example.com", "hidden@example.com")
+	m := mailgungo.NewMIMEMessage(io.NopCloser(strings.NewReader(raw)), "ann@example.com", "cc@example.com",
+		"hidden@example.com")
 	require.NoError(t, m.AddTag("in form"))
 	require.NoError(t, m.AddVariable("k", "v"))
 	_, id, err := mg.Send(t.Context(), m)
@@ -289,14 +299,15 @@ func TestMailgunMIME(t *testing.T) {
 	require.Equal(t, &models.Envelope{CC: 1, BCC: 1}, bs[0].Envelope)
 	c := &bs[0].Content
 	subject, _, html := shown(&bs[0], &to[0][0])
-	require.Equal(t, []string{"Bär", "Hi {{you}}", "<p>{{x}} %recipient.y%</p>"}, []string{c.From.Name, subject, strings.TrimSpace(html)})
+	require.Equal(t, []string{"Bär", "Hi {{you}}", "<p>{{x}} %recipient.y%</p>"}, []string{c.From.Name, subject,
+		strings.TrimSpace(html)})
 	require.Equal(t, []string{"in message", "in form"}, c.Tags)
 	require.Equal(t, map[string]string{"k": "v"}, bs[0].Metadata)
 	require.Equal(t, "text/calendar", c.Attachments[0].Type)
 	require.Equal(t, "<m1@app.example.com>", c.MessageID(&to[0][0]))
 
 	for want, message := range map[string]string{
-		"signed": "From: a@news.example.com\r\nContent-Type: multipart/signed; boundary=x\r\n\r\n--x\r\n\r\na\r\n--x--\r\n",
+		"signed": "From: a@mail.example.com\r\nContent-Type: multipart/signed; boundary=x\r\n\r\n--x\r\n\r\na\r\n--x--\r\n",
 		"From":   "Subject: x\r\n\r\ntext",
 	} {
 		r := f.multiform("/v3/"+domain+"/messages.mime", "to", "a@b.de", "message|m|message/rfc822", message)
@@ -311,7 +322,8 @@ func TestMailgunMIME(t *testing.T) {
 func (f *fixture) ghost(readers ...string) *reply {
 	f.Helper()
 	vars := map[string]map[string]string{}
-	pairs := []string{"from", "Blog <blog@news.example.com>", "subject", "News", "html", "<a href='%recipient.url%'>x</a>", "text", "x",
+	pairs := []string{"from", "Blog <blog@mail.example.com>", "subject", "News", "html",
+		"<a href='%recipient.url%'>x</a>", "text", "x",
 		"o:tag", "bulk-email", "o:tag", "ghost-email", "v:email-id", "65f0c0ffee65f0c0ffee65f0"}
 	for _, r := range readers {
 		vars[r] = map[string]string{"url": "https://x.y/" + r}
@@ -348,7 +360,7 @@ func TestMailgunNewsletter(t *testing.T) {
 	for reader, n := range seen {
 		require.Equal(t, 1, n, reader)
 	}
-	require.Equal(t, http.StatusBadRequest, f.ghost("new@example.com", "nobody").Status)
+	require.Equal(t, http.StatusBadRequest, f.ghost("new@example.com", "unknown").Status)
 	require.NotContains(t, fmt.Sprint(f.batches()), "new@example.com", "nothing of a refused request is sent")
 }
 
@@ -358,9 +370,10 @@ func TestMailgunRepeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := mailgunFixture(t, inBubble)
-		form := url.Values{"from": {"shop@news.example.com"}, "to": {"ann@example.com"}, "subject": {"s"}, "text": {"t"}}
+		form := url.Values{"from": {"shop@mail.example.com"}, "to": {"ann@example.com"}, "subject": {"s"}, "text": {"t"}}
 		post := func(ctx context.Context) (*http.Response, error) {
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v3/"+domain+"/messages", strings.NewReader(form.Encode()))
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v3/"+domain+"/messages",
+				strings.NewReader(form.Encode()))
 			require.NoError(t, err)
 			req.SetBasicAuth("api", f.secret)
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -63,7 +63,8 @@ func TestMessageIDs(t *testing.T) {
 	f := newFixture(t)
 	svc := f.serve(Config{})
 	refs := strings.Repeat("<a@example.com> ", 100) + "<last@example.com>"
-	a, b, _ := f.accepted(f.post(batchOf(t, `{"headers": {"message-id": "order-{{n}}@example.com", "References": "`+refs+`"},
+	a, b, _ := f.accepted(f.post(batchOf(t,
+		`{"headers": {"message-id": "order-{{n}}@example.com", "References": "`+refs+`"},
 		"to": [{"email": "ann@example.com", "vars": {"n": 1}},
 			{"email": "bob@example.com", "vars": {"n": 2}, "headers": {"Message-ID": " <own@example.com> "}}]}`)))
 	require.LessOrEqual(t, len(b.Content.Headers[1].Value), 998)
@@ -79,7 +80,8 @@ func TestMessageIDs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, described[0].RFCMessageID)
 	}
-	_, _, _ = f.accepted(f.post(batchOf(t, `{"headers": {"Message-ID": "<{{id}}>"}, "to": [{"email": "a@b.de", "vars": {"id": "1@x"}}]}`)))
+	_, _, _ = f.accepted(f.post(batchOf(t,
+		`{"headers": {"Message-ID": "<{{id}}>"}, "to": [{"email": "a@b.de", "vars": {"id": "1@x"}}]}`)))
 	for _, id := range []string{"", "a", "a@", "@b", "<a b@c>", "a@b>, <c@d", "<<a@b>>", "ä@b", "a@b\\u0000"} {
 		f.wrong(batchOf(t, `{"headers": {"Message-ID": "`+id+`"}}`), "/headers/Message-ID invalid_header")
 	}

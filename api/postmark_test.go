@@ -18,7 +18,8 @@ import (
 func postmarkFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, func(s *setup) { s.cfg.Dialects = []*dialect.Dialect{postmark.New()} })
-	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true,
+		Variables: true}
 	f.serve(f.server.cfg)
 	return f
 }
@@ -32,7 +33,8 @@ func (f *fixture) token() []string {
 func TestPostmarkMail(t *testing.T) {
 	t.Parallel()
 	f := postmarkFixture(t)
-	r := f.emails("/email", `{"From": "Shop <shop@example.com>", "To": "\"Smith, Ann\" <ann@example.com>, bob@example.com", "Cc": "cc@example.com",
+	r := f.emails("/email",
+		`{"From": "Shop <shop@example.com>", "To": "\"Smith, Ann\" <ann@example.com>, bob@example.com", "Cc": "cc@example.com",
 		"Bcc": "", "ReplyTo": "help@example.com", "Subject": "Hi {{you}}", "HtmlBody": "<img src=\"cid:a b\">", "TextBody": null,
 		"Headers": [{"Name": "X-A", "Value": "b"}, {"Name": "Sender", "Value": "x@y.z"}, {"Name": "X-PM-KeepID", "Value": "true"}],
 		"Tag": "größe 2", "Metadata": {"n": 7, "s": "t"}, "TrackOpens": true, "TrackLinks": "HtmlOnly", "MessageStream": "broadcast",
@@ -61,7 +63,8 @@ func TestPostmarkBatch(t *testing.T) {
 		return `{"From": "a@b.de", "To": "` + to + `", "Subject": "s", "TextBody": "t"}`
 	}
 	for range 2 {
-		r := f.emails("/email/batch", "["+one("a@b.de")+","+one("nobody")+","+one("c@d.de")+"]", append(f.token(), "Idempotency-Key", "k")...)
+		r := f.emails("/email/batch", "["+one("a@b.de")+","+one("unknown")+","+one("c@d.de")+"]", append(f.token(),
+			"Idempotency-Key", "k")...)
 		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
 		var results []struct {
 			ErrorCode          int
@@ -69,7 +72,7 @@ func TestPostmarkBatch(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(r.Body, &results))
 		require.Equal(t, []int{0, 300, 0}, []int{results[0].ErrorCode, results[1].ErrorCode, results[2].ErrorCode})
-		require.Contains(t, results[1].Message, `Invalid 'To' address: 'nobody'.`)
+		require.Contains(t, results[1].Message, `Invalid 'To' address: 'unknown'.`)
 	}
 	bs, _ := f.batches()
 	require.Len(t, bs, 2)
@@ -85,8 +88,9 @@ func TestPostmarkMistakes(t *testing.T) {
 		`{"From": "a@b.de", "To": "a@b.de", "Subject": "s"}`:                                                                  "422 300",
 		`{"From": "a@b.de", "To": "a@b.de", "Subject": "s", "TextBody": "t", "Attachments": [{"Name": "a", "Content": "%"}]}`: "422 411",
 		`{"From": "a@b.de", "To": "a@b.de", "TemplateAlias": "none", "TemplateModel": {}}`:                                    "422 1101",
-		`{"From": "a@b.de", "To": "` + list(51, `a%d@b.de`) + `", "Subject": "s", "TextBody": "t"}`:                           "422 410",
-		`{"From": "a@b.de", "To": "Gone@example.com", "Subject": "s", "TextBody": "t"}`:                                       "422 406",
+		`{"From": "a@b.de", "To": "` + list(51, `a%d@b.de`) +
+			`", "Subject": "s", "TextBody": "t"}`: "422 410",
+		`{"From": "a@b.de", "To": "Gone@example.com", "Subject": "s", "TextBody": "t"}`: "422 406",
 		`[`: "422 402",
 	} {
 		r := f.emails("/email", body, f.token()...)

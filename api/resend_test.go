@@ -20,7 +20,8 @@ import (
 func resendFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, func(s *setup) { s.cfg.Dialects = []*dialect.Dialect{resend.New()} })
-	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true,
+		Variables: true}
 	f.serve(f.server.cfg)
 	return f
 }
@@ -34,10 +35,11 @@ func (f *fixture) emails(path, body string, header ...string) *reply {
 func TestResendEmail(t *testing.T) {
 	t.Parallel()
 	f := resendFixture(t)
-	r := f.emails("//emails/", `{"from": "Shop <shop@example.com>", "to": ["Ann <ann@example.com>", "bob@example.com"], "cc": "cc@example.com",
+	r := f.emails("//emails/",
+		`{"from": "Shop <shop@example.com>", "to": ["Ann <ann@example.com>", "bob@example.com"], "cc": "cc@example.com",
 		"bcc": [], "replyTo": "help@example.com", "subject": "Hi {{you}}", "html": "<img src=\"cid:a b\">", "text": null,
 		"headers": {"X-A": "b\r\nc", "Sender": "x@y.z", "X-N": 7, "Message-ID": "<own@example.com>"},
-		"tags": [{"name": "kind", "value": "welcome"}, {"env": "test"}], "topic_id": "news", "scheduled_at": "in 5 min",
+		"tags": [{"name": "kind", "value": "welcome"}, {"env": "test"}], "topic_id": "letter", "scheduled_at": "in 5 min",
 		"attachments": [{"filename": "a/b.txt", "content": "aGFsbG8"}, {"content": [104, 105], "content_id": "a b"},
 			{"filename": "c", "content": {"type": "Buffer", "data": [1, 2]}, "content_type": "Text/Plain; charset=utf-8"}], "unknown": 1}`)
 	require.Equal(t, http.StatusOK, r.Status, string(r.Body))
@@ -47,16 +49,18 @@ func TestResendEmail(t *testing.T) {
 	require.Equal(t, &models.Envelope{To: 2, CC: 1}, b.Envelope)
 	subject, _, html := shown(&b, &to[0][0])
 	require.Equal(t, []string{"Hi {{you}}", `<img src="cid:inline-1">`}, []string{subject, html})
-	require.Equal(t, []models.Header{{Name: "Message-ID", Value: "<own@example.com>"}, {Name: "X-A", Value: "b c"}, {Name: "X-N", Value: "7"}}, c.Headers)
+	require.Equal(t, []models.Header{{Name: "Message-ID", Value: "<own@example.com>"}, {Name: "X-A", Value: "b c"},
+		{Name: "X-N", Value: "7"}}, c.Headers)
 	require.Equal(t, map[string]string{"kind": "welcome", "env": "test"}, b.Metadata)
 	require.Equal(t, []string{"kind:welcome", "env:test"}, c.Tags)
-	require.Equal(t, "news", b.Category)
+	require.Equal(t, "letter", b.Category)
 	require.WithinDuration(t, b.ID.Time().Add(5*time.Minute), b.DeliverAt, 2*time.Second)
 	var files []string
 	for _, a := range c.Attachments {
 		files = append(files, fmt.Sprint(a.Filename, " ", a.Type, " ", a.ContentID, " ", a.Size))
 	}
-	require.Equal(t, []string{"a-b.txt application/octet-stream  5", "attachment-2.bin application/octet-stream inline-1 2", "c text/plain  2"}, files)
+	require.Equal(t, []string{"a-b.txt application/octet-stream  5",
+		"attachment-2.bin application/octet-stream inline-1 2", "c text/plain  2"}, files)
 }
 
 // TestResendReads: an email can be read, moved and cancelled until it is sent. A list has pages.
@@ -68,10 +72,12 @@ func TestResendReads(t *testing.T) {
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	one := id(fmt.Sprintf(`{"from": "Shop <shop@example.com>", "to": "ann@example.com", "subject": "s", "text": "t", "scheduled_at": %q}`, later.Format(time.RFC3339)))
 	got := f.get("/emails/" + one).object(t)
-	require.Equal(t, "email scheduled s <nil> t [ann@example.com] Shop <shop@example.com>", fmt.Sprint(got["object"], " ", got["last_event"], " ",
+	require.Equal(t, "email scheduled s <nil> t [ann@example.com] Shop <shop@example.com>", fmt.Sprint(got["object"],
+		" ", got["last_event"], " ",
 		got["subject"], " ", got["html"], " ", got["text"], " ", got["to"], " ", got["from"]))
 	require.Equal(t, later.Format("2006-01-02 15:04:05.000000-07"), got["scheduled_at"])
-	moved := f.do(http.MethodPatch, "/emails/"+one, "application/json", strings.NewReader(`{"scheduled_at": "in 2 hours"}`))
+	moved := f.do(http.MethodPatch, "/emails/"+one, "application/json",
+		strings.NewReader(`{"scheduled_at": "in 2 hours"}`))
 	require.Equal(t, http.StatusOK, moved.Status, string(moved.Body))
 	require.NotEqual(t, got["scheduled_at"], f.get("/emails/" + one).object(t)["scheduled_at"])
 	require.Equal(t, "email", f.emails("/emails/"+one+"/cancel", "").object(t)["object"])
@@ -110,12 +116,12 @@ func TestResendBatch(t *testing.T) {
 		}
 		return "[" + strings.Join(list, ",") + "]"
 	}
-	r := f.emails("/emails/batch", body("a@b.de", "nobody"))
+	r := f.emails("/emails/batch", body("a@b.de", "unknown"))
 	require.Equal(t, http.StatusUnprocessableEntity, r.Status)
 	require.Contains(t, r.object(t)["message"], "Invalid `to` field.")
 	bs, _ := f.batches()
 	require.Empty(t, bs)
-	r = f.emails("/emails/batch", body("a@b.de", "nobody", "c@d.de"), "X-Batch-Validation", "permissive")
+	r = f.emails("/emails/batch", body("a@b.de", "unknown", "c@d.de"), "X-Batch-Validation", "permissive")
 	require.Equal(t, http.StatusOK, r.Status, string(r.Body))
 	var got struct {
 		Data   []struct{ ID string }

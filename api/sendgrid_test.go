@@ -20,7 +20,8 @@ import (
 func sendgridFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, func(s *setup) { s.cfg.Dialects = []*dialect.Dialect{mailgun.New(), sendgrid.New()} })
-	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true, Variables: true}
+	f.deps.Providers[0].Carries = models.Capabilities{Copies: true, Attachments: true, Inline: true, Headers: true,
+		Variables: true}
 	f.serve(f.server.cfg)
 	return f
 }
@@ -30,7 +31,8 @@ func TestSendGridMail(t *testing.T) {
 	t.Parallel()
 	f := sendgridFixture(t)
 	at := time.Now().Add(time.Hour).Truncate(time.Second)
-	r := f.emails("/v3/mail/send/", fmt.Sprintf(`{"from": {"email": "shop@example.com", "name": "Shop, Inc."}, "subject": "ignored",
+	r := f.emails("/v3/mail/send/",
+		fmt.Sprintf(`{"from": {"email": "shop@example.com", "name": "Shop, Inc."}, "subject": "ignored",
 		"personalizations": [{"to": [{"email": "ann@example.com", "name": "Smith, Ann"}, {"email": "bob@example.com"}], "cc": [{"email": "cc@example.com"}],
 			"subject": "Hi {{you}} -name-", "substitutions": {"-name-": "<b>", "-name-x": 7, "%%n%%": ""}, "headers": {"X-A": "own"},
 			"custom_args": {"n": 7}, "send_at": %d}],
@@ -49,7 +51,8 @@ func TestSendGridMail(t *testing.T) {
 	require.Equal(t, &models.Envelope{To: 2, CC: 1}, b.Envelope)
 	require.Equal(t, "Smith, Ann", to[0][0].Name)
 	subject, text, html := shown(&b, &to[0][0])
-	require.Equal(t, []string{"Hi {{you}} <b>", "{<b> 7 []", `<p><b></p><img src="cid:logo">`}, []string{subject, text, html})
+	require.Equal(t, []string{"Hi {{you}} <b>", "{<b> 7 []", `<p><b></p><img src="cid:logo">`}, []string{subject, text,
+		html})
 	require.Equal(t, []models.Header{{Name: "X-A", Value: "own"}, {Name: "X-B", Value: "b"}}, c.Headers)
 	require.Equal(t, []models.Address{{Email: "r1@example.com"}, {Email: "r2@example.com", Name: "Zwei"}}, c.ReplyTo)
 	require.Equal(t, []string{"größe 2", "b"}, c.Tags)
@@ -104,12 +107,18 @@ func TestSendGridMistakes(t *testing.T) {
 	for body, want := range map[string]string{
 		with("", ""):           "400 personalizations",
 		with(`{"to": []}`, ""): "400 personalizations.0.to",
-		with(to+`, {"to": [{"email": "nobody"}], "subject": "x"}`, ""):                                          "400 personalizations.0",
-		with(to, `, "template_id": "d-none"`):                                                                   "400 template_id",
-		with(to, `, "send_at": "tomorrow"`):                                                                     "400 send_at",
-		with(to, `, "attachments": [{"content": "%", "filename": "a"}]`):                                        "400 attachments",
-		with(to, `, "reply_to": {"email": "a@b.de"}, "reply_to_list": [{"email": "a@b.de"}]`):                   "400 reply_to",
-		with(to, `, "sections": {"a": "b"}`):                                                                    "400 sections",
+		with(to+`, {"to": [{"email": "unknown"}], "subject": "x"}`,
+			""): "400 personalizations.0",
+		with(to,
+			`, "template_id": "d-none"`): "400 template_id",
+		with(to,
+			`, "send_at": "tomorrow"`): "400 send_at",
+		with(to,
+			`, "attachments": [{"content": "%", "filename": "a"}]`): "400 attachments",
+		with(to,
+			`, "reply_to": {"email": "a@b.de"}, "reply_to_list": [{"email": "a@b.de"}]`): "400 reply_to",
+		with(to,
+			`, "sections": {"a": "b"}`): "400 sections",
 		`{"personalizations": [` + to + `], "content": [{"type": "text/plain", "value": "t"}], "subject": "s"}`: "400 from",
 	} {
 		r := f.emails("/v3/mail/send", body)

@@ -50,6 +50,30 @@ func (f *foreign) do(command string, args ...string) string {
 	return string(out)
 }
 
+// python installs packages and runs a program in Python.
+func (f *foreign) python(program string, packages ...string) string {
+	f.t.Helper()
+	bin := filepath.Join(f.folder, "venv", "bin")
+	f.do("python3", "-m", "venv", "venv")
+	f.do(filepath.Join(bin, "pip"), append([]string{"install", "--quiet"}, packages...)...)
+	return f.do(filepath.Join(bin, "python"), program)
+}
+
+// node installs packages and runs a program in JavaScript.
+func (f *foreign) node(program string, packages ...string) string {
+	f.t.Helper()
+	f.do("npm", append([]string{"install", "--prefer-offline", "--no-audit", "--no-fund"}, packages...)...)
+	return f.do("node", program)
+}
+
+// requireLines requires that an output has lines that fit expressions.
+func requireLines(t *testing.T, out string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		require.Regexp(t, `(?m)^`+line, out)
+	}
+}
+
 // sent returns what the providers have of the mails of each case, by subject, when they are sent. Of one mail to several it is
 // the copy of the first.
 func (f *foreign) sent(scheduled int) map[string][]simulator.Copy {
@@ -77,31 +101,21 @@ func (f *foreign) sent(scheduled int) map[string][]simulator.Copy {
 func TestMailgunClients(t *testing.T) {
 	t.Run("JavaScript", func(t *testing.T) {
 		f := newForeign(t, "mailgun")
-		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "mailgun.js@14.0.1", "form-data@4.0.4",
-			"nodemailer@10.6.1", "nodemailer-mailgun-transport@2.1.5")
-		out := f.do("node", "mailgun.mjs")
-		for _, line := range []string{
-			`(?m)^plain 200 <.+@demo\.test> Queued\. Thank you\.$`, `(?m)^many 200 <`, `(?m)^together 200 <`, `(?m)^mime <m7@app\.test>$`,
-			`(?m)^wrong 400 to parameter is not a valid address`, `(?m)^wrong 400 Need at least one of 'text' or 'html'`,
-			`(?m)^transport <.+@demo\.test>$`, `(?m)^event delivered html@demo\.test a b\|größe/2 \{"id":7\}$`, `(?m)^events 1$`,
-			`(?m)^bounce gone@demo\.test$`, `(?m)^destroyed 200$`,
-		} {
-			require.Regexp(t, line, out)
-		}
+		out := f.node("mailgun.mjs", "mailgun.js@14.0.1", "form-data@4.0.4", "nodemailer@10.6.1",
+			"nodemailer-mailgun-transport@2.1.5")
+		requireLines(t, out,
+			`plain 200 <.+@demo\.test> Queued\. Thank you\.$`, `many 200 <`, `together 200 <`, `mime <m7@app\.test>$`,
+			`wrong 400 to parameter is not a valid address`, `wrong 400 Need at least one of 'text' or 'html'`,
+			`transport <.+@demo\.test>$`, `event delivered html@demo\.test a b\|größe/2 \{"id":7\}$`, `events 1$`,
+			`bounce gone@demo\.test$`, `destroyed 200$`)
 		f.sameCorpus(f.sent(1))
 	})
 	t.Run("Python", func(t *testing.T) {
 		f := newForeign(t, "mailgun")
-		bin := filepath.Join(f.folder, "venv", "bin")
-		f.do("python3", "-m", "venv", "venv")
-		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19", "mailgun==1.10.0")
-		out := f.do(filepath.Join(bin, "python"), "anymail_mailgun.py")
-		for _, line := range []string{
-			`(?m)^django \['queued'\] True$`, `(?m)^merge \['queued'\] True$`, `(?m)^wrong 4\d\d$`,
-			`(?m)^official 200 Queued\. Thank you\.$`, `(?m)^events 200$`,
-		} {
-			require.Regexp(t, line, out)
-		}
+		out := f.python("anymail_mailgun.py", "django-anymail==15.2", "Django==5.2.19", "mailgun==1.10.0")
+		requireLines(t, out,
+			`django \['queued'\] True$`, `merge \['queued'\] True$`, `wrong 4\d\d$`,
+			`official 200 Queued\. Thank you\.$`, `events 200$`)
 		copies := f.sent(0)
 		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["django"][0].Text))
 		require.Equal(t, "Größe.pdf", copies["django"][0].Attachments[0].Filename)
@@ -148,20 +162,17 @@ func TestSymfony(t *testing.T) {
 func TestResendClients(t *testing.T) {
 	t.Run("JavaScript", func(t *testing.T) {
 		f := newForeign(t, "resend")
-		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "resend@6.38.0")
-		out := f.do("node", "resend.mjs")
-		for _, line := range []string{
-			`(?m)^moved true$`, `(?m)^cancelled email$`, `(?m)^many 100$`, `(?m)^some 1 1$`, `(?m)^wrong 422 validation_error Invalid .to. field`,
-			`(?m)^wrong 404 not_found `, `(?m)^read delivered html@demo\.test help@demo\.test welcome$`, `(?m)^list 100 true 6$`,
-		} {
-			require.Regexp(t, line, out)
-		}
+		out := f.node("resend.mjs", "resend@6.38.0")
+		requireLines(t, out,
+			`moved true$`, `cancelled email$`, `many 100$`, `some 1 1$`, `wrong 422 validation_error Invalid .to. field`,
+			`wrong 404 not_found `, `read delivered html@demo\.test help@demo\.test welcome$`, `list 100 true 6$`)
 		keys := regexp.MustCompile(`(?m)^key (.+)$`).FindAllString(out, -1)
 		require.Len(t, keys, 2)
 		require.Equal(t, keys[0], keys[1])
 		copies := f.sent(0)
 		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
-		require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+copies["html"][0].Attachments[1].ContentID+`">`, copies["html"][0].HTML)
+		require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+copies["html"][0].Attachments[1].ContentID+`">`,
+			copies["html"][0].HTML)
 		require.Equal(t, "№ 7", copies["html"][0].Headers["X-Order"])
 		require.Equal(t, "Größe a.pdf", copies["html"][0].Attachments[0].Filename)
 		require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, copies["together"][0].Visible)
@@ -171,15 +182,9 @@ func TestResendClients(t *testing.T) {
 	})
 	t.Run("Python", func(t *testing.T) {
 		f := newForeign(t, "resend")
-		bin := filepath.Join(f.folder, "venv", "bin")
-		f.do("python3", "-m", "venv", "venv")
-		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19", "resend==2.52.0", "requests")
-		out := f.do(filepath.Join(bin, "python"), "resend_clients.py")
-		for _, line := range []string{
-			`(?m)^same True$`, `(?m)^read python$`, `(?m)^batch 2$`, `(?m)^wrong 422$`, `(?m)^anymail \['queued'\] True$`,
-		} {
-			require.Regexp(t, line, out)
-		}
+		out := f.python("resend_clients.py", "django-anymail==15.2", "Django==5.2.19", "resend==2.52.0", "requests")
+		requireLines(t, out,
+			`same True$`, `read python$`, `batch 2$`, `wrong 422$`, `anymail \['queued'\] True$`)
 		copies := f.sent(0)
 		require.Len(t, copies["python"], 1)
 		require.Len(t, copies["batch"], 2)
@@ -193,29 +198,23 @@ func TestResendClients(t *testing.T) {
 func TestPostmarkClients(t *testing.T) {
 	t.Run("JavaScript", func(t *testing.T) {
 		f := newForeign(t, "postmark")
-		f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "postmark@5.1.0")
-		out := f.do("node", "postmark.mjs")
-		for _, line := range []string{
-			`(?m)^plain 0 OK plain@demo\.test [0-9a-f-]{36}$`, `(?m)^html 0 OK Ann <html@demo\.test>, bob@demo\.test `, `(?m)^many 100 300$`,
-			`(?m)^wrong InvalidEmailRequestError 422 300 Invalid 'To' address`, `(?m)^wrong InvalidAPIKeyError 401 10$`,
-		} {
-			require.Regexp(t, line, out)
-		}
+		out := f.node("postmark.mjs", "postmark@5.1.0")
+		requireLines(t, out,
+			`plain 0 OK plain@demo\.test [0-9a-f-]{36}$`, `html 0 OK Ann <html@demo\.test>, bob@demo\.test `, `many 100 300$`,
+			`wrong InvalidEmailRequestError 422 300 Invalid 'To' address`, `wrong InvalidAPIKeyError 401 10$`)
 		copies := f.sent(0)
 		require.Len(t, copies, 3)
 		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
 		c := copies["html"][0]
 		require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+c.Attachments[1].ContentID+`">`, c.HTML)
-		require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"], c.Headers["Reply-To"], c.Attachments[0].Filename})
+		require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"],
+			c.Headers["Reply-To"], c.Attachments[0].Filename})
 		require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, c.Visible)
 		require.Len(t, copies["many"], 100)
 	})
 	t.Run("Python", func(t *testing.T) {
 		f := newForeign(t, "postmark")
-		bin := filepath.Join(f.folder, "venv", "bin")
-		f.do("python3", "-m", "venv", "venv")
-		f.do(filepath.Join(bin, "pip"), "install", "--quiet", "django-anymail==15.2", "Django==5.2.19")
-		out := f.do(filepath.Join(bin, "python"), "anymail_postmark.py")
+		out := f.python("anymail_postmark.py", "django-anymail==15.2", "Django==5.2.19")
 		require.Contains(t, out, "django {'django@demo.test': 'sent', 'bob@demo.test': 'sent', 'cc2@demo.test': 'sent'}")
 		require.Contains(t, out, "merge ['sent'] 2\n")
 		require.Contains(t, out, "wrong AnymailRecipientsRefused")
@@ -229,24 +228,18 @@ func TestPostmarkClients(t *testing.T) {
 // TestSendGridClients is TestMailgunClients for SendGrid.
 func TestSendGridClients(t *testing.T) {
 	f := newForeign(t, "mailgun,sendgrid")
-	f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "@sendgrid/mail@8.1.6", "@sendgrid/client@8.1.6")
-	out := f.do("node", "sendgrid.mjs")
-	bin := filepath.Join(f.folder, "venv", "bin")
-	f.do("python3", "-m", "venv", "venv")
-	f.do(filepath.Join(bin, "pip"), "install", "--quiet", "sendgrid==6.12.5")
-	out += f.do(filepath.Join(bin, "python"), "sendgrid_clients.py")
-	for _, line := range []string{
-		`(?m)^plain 202 [0-9a-f]{32}$`, `(?m)^html 202$`, `(?m)^wrong 400 personalizations\.0$`, `(?m)^wrong 400 template_id$`,
-		`(?m)^python 202 32$`,
-	} {
-		require.Regexp(t, line, out)
-	}
+	out := f.node("sendgrid.mjs", "@sendgrid/mail@8.1.6", "@sendgrid/client@8.1.6")
+	out += f.python("sendgrid_clients.py", "sendgrid==6.12.5")
+	requireLines(t, out,
+		`plain 202 [0-9a-f]{32}$`, `html 202$`, `wrong 400 personalizations\.0$`, `wrong 400 template_id$`,
+		`python 202 32$`)
 	copies := f.sent(0)
 	require.Len(t, copies, 4)
 	require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))
 	c := copies["html"][0]
 	require.Equal(t, `<p>Grüße & {{x}}</p><img src="cid:`+c.Attachments[1].ContentID+`">`, c.HTML)
-	require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"], c.Headers["Reply-To"], c.Attachments[0].Filename})
+	require.Equal(t, []string{"№ 7", "help@demo.test", "Größe a.pdf"}, []string{c.Headers["X-Order"],
+		c.Headers["Reply-To"], c.Attachments[0].Filename})
 	require.Equal(t, []string{"bob@demo.test", "cc@demo.test"}, c.Visible)
 	require.Len(t, copies["many"], 100)
 	values := map[string]bool{}
@@ -263,8 +256,9 @@ func (f *foreign) sameCorpus(copies map[string][]simulator.Copy) {
 	for name, cs := range copies {
 		numbers[name] = len(cs)
 	}
-	require.Equal(f.t, map[string]int{"plain": 1, "html": 1, "attachment": 1, "inline": 1, "calendar": 1, "many": 1000, "together": 1,
-		"mime": 1, "transport": 1}, numbers)
+	require.Equal(f.t, map[string]int{"plain": 1, "html": 1, "attachment": 1, "inline": 1, "calendar": 1, "many": 1000,
+		"together": 1,
+		"mime":     1, "transport": 1}, numbers)
 	text := func(name string) string { return strings.TrimSpace(copies[name][0].Text) }
 	require.Equal(f.t, "Hällo {{you}}\n100% %recipient.x%", text("plain"))
 	require.Equal(f.t, "<p>Grüße & {{x}}</p>", copies["html"][0].HTML)

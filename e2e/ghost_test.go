@@ -33,7 +33,7 @@ type ghost struct {
 	codes map[string]int    // of mail that failed for good
 }
 
-const ghostDomain = "news.demo.test"
+const ghostDomain = "mail.demo.test"
 
 // deliver posts a newsletter to some members. The answer is lost if lose is set.
 func (g *ghost) deliver(members []string, lose bool) error {
@@ -47,16 +47,19 @@ func (g *ghost) deliver(members []string, lose bool) error {
 	raw, err := json.Marshal(vars)
 	require.NoError(g.t, err)
 	for _, f := range [][2]string{
-		{"from", `"The Blog" <blog@` + ghostDomain + ">"}, {"h:Reply-To", "blog@" + ghostDomain}, {"subject", "News {{of}} the week"},
+		{"from", `"The Blog" <blog@` + ghostDomain + ">"}, {"h:Reply-To", "blog@" + ghostDomain}, {"subject",
+			"News {{of}} the week"},
 		{"html", `<p>Hi %recipient.name%</p><a href="%recipient.unsubscribe_url%">off</a>`}, {"text", "Hi %recipient.name%"},
 		{"recipient-variables", string(raw)}, {"v:email-id", g.email}, {"o:tag", "bulk-email"}, {"o:tag", "ghost-email"},
-		{"h:Auto-Submitted", "auto-generated"}, {"h:List-Unsubscribe", "<%recipient.unsubscribe_url%>, <%tag_unsubscribe_email%>"},
+		{"h:Auto-Submitted", "auto-generated"}, {"h:List-Unsubscribe",
+			"<%recipient.unsubscribe_url%>, <%tag_unsubscribe_email%>"},
 		{"h:List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"o:tracking-opens", "yes"},
 	} {
 		require.NoError(g.t, w.WriteField(f[0], f[1]))
 	}
 	require.NoError(g.t, w.Close())
-	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, "http://"+g.addr+"/v3/"+ghostDomain+"/messages", &b)
+	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost,
+		"http://"+g.addr+"/v3/"+ghostDomain+"/messages", &b)
 	require.NoError(g.t, err)
 	req.Header.Set("Content-Type", w.FormDataContentType())
 	var answer struct{ ID, Message string }
@@ -107,7 +110,8 @@ func (g *ghost) fetch() {
 	g.t.Helper()
 	query := url.Values{"limit": {"300"}, "ascending": {"yes"}, "tags": {"bulk-email AND ghost-email"},
 		"event": {"delivered OR opened OR failed OR unsubscribed OR complained"},
-		"begin": {fmt.Sprintf("%.3f", float64(g.begin.UnixMilli())/1000)}, "end": {fmt.Sprintf("%.3f", float64(time.Now().UnixMilli())/1000)}}
+		"begin": {fmt.Sprintf("%.3f", float64(g.begin.UnixMilli())/1000)}, "end": {fmt.Sprintf("%.3f",
+			float64(time.Now().UnixMilli())/1000)}}
 	next, seen := "http://"+g.addr+"/v3/"+ghostDomain+"/events?"+query.Encode(), map[string]bool{}
 	for {
 		req, err := http.NewRequestWithContext(g.t.Context(), http.MethodGet, next, nil)

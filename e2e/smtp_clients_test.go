@@ -25,8 +25,8 @@ from email.message import EmailMessage
 secure = ssl.create_default_context(cafile=os.environ["CA"])
 host, port, ssl_port, key = os.environ["HOST"], int(os.environ["PORT"]), int(os.environ["SSL_PORT"]), os.environ["KEY"]
 m = EmailMessage()
-m["From"], m["To"], m["Subject"] = "ann@news.example.com", "bob@example.com", "Größe"
-m["Message-ID"] = "<1@news.example.com>"
+m["From"], m["To"], m["Subject"] = "ann@mail.example.com", "bob@example.com", "Größe"
+m["Message-ID"] = "<1@mail.example.com>"
 m.set_content("Hello")
 m.add_alternative("<p>Hello</p>", subtype="html")
 m.add_attachment(b"x" * 100_000, maintype="application", subtype="pdf", filename="a.pdf")
@@ -38,7 +38,7 @@ def begin(s):
 for s in [begin(smtplib.SMTP(host, port)), smtplib.SMTP_SSL(host, ssl_port, context=secure)]:
     s.login("apikey", key)
     for size in [None, "size=1000"]:
-        s.mail("ann@news.example.com", [size] if size else [])
+        s.mail("ann@mail.example.com", [size] if size else [])
         s.rcpt("bob@example.com")
         code, text = s.data(m.as_bytes())
         assert code == 250, (code, text)
@@ -56,9 +56,9 @@ const nodemailer = require('nodemailer')
 const fs = require('fs')
 const {HOST: host, PORT, SSL_PORT, KEY, CA} = process.env
 const tls = {ca: fs.readFileSync(CA)}
-const mail = {from: 'ann@news.example.com', to: 'bob@example.com', subject: 'Größe', text: 'Hello',
+const mail = {from: 'ann@mail.example.com', to: 'bob@example.com', subject: 'Größe', text: 'Hello',
   html: '<p>Hello</p>',
-  messageId: '<1@news.example.com>', date: new Date(0),
+  messageId: '<1@mail.example.com>', date: new Date(0),
   attachments: [{filename: 'a.pdf', content: Buffer.alloc(100000, 120)}],
   headers: {'X-Boundary': 'fixed'}}
 async function main() {
@@ -116,7 +116,7 @@ func TestSMTPClients(t *testing.T) {
 	t.Run("swaks", func(t *testing.T) {
 		for _, mechanism := range []string{"PLAIN", "LOGIN"} {
 			lines := run(t, folder, debian, "perl", filepath.Join(folder, "usr/bin/swaks"), "--server", host, "--port", port,
-				"--tls", "--auth", mechanism, "--au", "apikey", "--ap", s.key, "--from", "ann@news.example.com",
+				"--tls", "--auth", mechanism, "--au", "apikey", "--ap", s.key, "--from", "ann@mail.example.com",
 				"--to", "bob@example.com", "--attach", "@"+s.ca.File, "--hide-all")
 			require.Equal(t, []string{""}, lines)
 		}
@@ -125,7 +125,7 @@ func TestSMTPClients(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "usr/bin/msmtp"), "--host="+host,
 			"--port="+port, "--tls=on",
 			"--tls-trust-file="+s.ca.File, "--auth=on", "--user=apikey", "--passwordeval=echo "+s.key,
-			"--from=ann@news.example.com",
+			"--from=ann@mail.example.com",
 			"bob@example.com")
 		cmd.Env, cmd.Stdin = debian, strings.NewReader(submitted)
 		out, err := cmd.CombinedOutput()

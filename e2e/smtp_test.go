@@ -51,7 +51,7 @@ func (s *submission) send(message string, to ...string) string {
 	host, _, _ := net.SplitHostPort(s.plain)
 	require.NoError(s.t, c.StartTLS(&tls.Config{RootCAs: s.ca.Pool, ServerName: host, MinVersion: tls.VersionTLS12}))
 	require.NoError(s.t, c.Auth(smtp.PlainAuth("", "anybody", s.key, host)))
-	require.NoError(s.t, c.Mail("ann@news.example.com"))
+	require.NoError(s.t, c.Mail("ann@mail.example.com"))
 	for _, a := range to {
 		require.NoError(s.t, c.Rcpt(a))
 	}
@@ -69,8 +69,8 @@ func (s *submission) send(message string, to ...string) string {
 	return queuedAs.ReplaceAllString(reply, "$1-$2-$3-$4-$5")
 }
 
-const submitted = "From: Ann <ann@news.example.com>\nTo: bob@example.com\nSubject: Your order\n" +
-	"Message-ID: <1@news.example.com>\n\nHello Bob\n"
+const submitted = "From: Ann <ann@mail.example.com>\nTo: bob@example.com\nSubject: Your order\n" +
+	"Message-ID: <1@mail.example.com>\n\nHello Bob\n"
 
 // TestSubmission has net/smtp send a mail to a process that is killed after its reply, before any provider is called.
 // The mail is sent once, and the same bytes again are the same mail.
@@ -106,7 +106,7 @@ func TestGoMail(t *testing.T) {
 	} {
 		options = append(options, gomail.WithTLSConfig(secure), gomail.WithUsername("anybody"))
 		m := gomail.NewMsg()
-		require.NoError(t, m.From("ann@news.example.com"))
+		require.NoError(t, m.From("ann@mail.example.com"))
 		require.NoError(t, m.To("bob@example.com", "eve@example.com"))
 		require.NoError(t, m.Bcc("joe@example.com"))
 		m.Subject("Größe")

@@ -79,7 +79,7 @@ func (s *session) AuthMechanisms() []string {
 	return []string{sasl.Plain, sasl.Login}
 }
 
-// mayLogin reports whether nobody else can read the password.
+// mayLogin reports whether only the client can read the password.
 func (s *session) mayLogin() bool {
 	_, secure := s.smtp.TLSConnectionState()
 	return secure || s.conn.address().IsLoopback()

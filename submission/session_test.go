@@ -218,7 +218,7 @@ func TestUnusualMail(t *testing.T) {
 		"From: ann@example.com\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nxyz\n",
 		letter("Message-ID: abc"), letter("Message-ID: <abc>"), letter("Message-ID: <>"),
 		letter("Message-ID: <a b@c.example>"),
-		letter("X-Template: {{name}}", "Reply-To: nobody"),
+		letter("X-Template: {{name}}", "Reply-To: unknown"),
 	} {
 		all = append(all, r.batchOf(id(t, p.mail(message, "bob@example.com"))))
 	}

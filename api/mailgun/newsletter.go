@@ -17,7 +17,7 @@ import (
 
 // Ghost repeats the requests of a newsletter up to six times after any error or time-out, and once more for a button,
 // without a key. It may group the readers anew. So each reader's mail has an id made from the newsletter and the
-// address, and is sent once, whatever is repeated.
+// address, and is sent once, however often Ghost repeats it.
 
 var newsletterID = regexp.MustCompile(`^[0-9a-f]{24}$`)
 

@@ -47,8 +47,8 @@ func (f *filler) text(s string) string {
 	return b.String()
 }
 
-// values returns the values of the placeholders for a recipient, in their order. What has no value stays as it was
-// written.
+// values returns the values of the placeholders for a recipient, in their order. A placeholder without a value stays
+// as it was written.
 func (f *filler) values(to *address) []string {
 	out := make([]string, len(f.names))
 	first, last, _ := strings.Cut(to.name, " ")

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// FuzzFiller: what a recipient reads is the text with its values, whatever braces and percent signs are in both.
+// FuzzFiller: what a recipient reads is the text with its values. Both may have any braces and percent signs.
 func FuzzFiller(f *testing.F) {
 	f.Add("Hi %recipient.name%, {%recipient.n%} {{x}} {{{%recipient%", "{{y}} %recipient.n%")
 	f.Add("100% %recipient.%recipient.name%%", "{")

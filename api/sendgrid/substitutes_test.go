@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// FuzzSubstitutes: what a recipient reads is the text with the values of the keys, whatever braces are in all of them.
+// FuzzSubstitutes: what a recipient reads is the text with the values of the keys. All may have braces.
 func FuzzSubstitutes(f *testing.F) {
 	f.Add("Hi -name-, {-name-} {{x}} {{{-n-", "-name-", "{{y}} -n-")
 	f.Add("%n%%n%", "%n%", "{")

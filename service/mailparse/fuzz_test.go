@@ -88,7 +88,7 @@ func FuzzRead(f *testing.F) {
 			" boundary=m-1\n\n--m-1\n\na\n--m-1\nContent-Type: text/calendar; method=REQUEST\n\nb\n--m-1--\n--m\n" +
 			"Content-Disposition: attachment; filename*0*=iso-8859-1''%DC;\n filename*1=x\n\nc\n--m--\n",
 		"From: a@b.c\nX-Mailgun-Variables: {\"a\":\"\\r\\n\"}\nX-Mailgun-Deliver-By: Fri, 25 Dec 2026 17:00:00 GMT\n\n",
-		"From: a@b.c\nno colon\n\n\x00", // two reasons: the first one counts, whatever was read ahead
+		"From: a@b.c\nno colon\n\n\x00", // two reasons: the first one counts, however much was read ahead
 	} {
 		f.Add([]byte(text))
 	}

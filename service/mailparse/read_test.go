@@ -251,7 +251,7 @@ func TestAddresses(t *testing.T) {
 		{in: "a@b.c <a@b.c>", want: []models.Address{a("a@b.c", "a@b.c")}},
 		{in: "Ann\r\n <a@b.c>", want: []models.Address{a("a@b.c", "Ann")}},
 		{in: "Doe, John <j@b.c>", want: []models.Address{a("j@b.c", "John")}, bad: true},
-		{in: "nobody, <>, a@@b, a b@c.d, @b.c, a@, =?utf-8?Q?a=40b.c?=", bad: true},
+		{in: "unknown, <>, a@@b, a b@c.d, @b.c, a@, =?utf-8?Q?a=40b.c?=", bad: true},
 		{in: "<\"a\rX: y\"@b.c>", bad: true},
 		{in: `"a\" <b@c.d`, bad: true},
 	} {

@@ -28,7 +28,7 @@ for (const [name, message] of Object.entries(cases)) {
 const raw = `From: shop@${domain}\r\nTo: mime@demo.test\r\nSubject: mime\r\nMessage-ID: <m7@app.test>\r\n\r\nHällo {{x}}\r\n`;
 console.log('mime', (await mg.messages.create(domain, {to: ['mime@demo.test'], message: raw})).id);
 
-for (const wrong of [{to: 'nobody', text: 't'}, {to: 'a@demo.test'}]) {
+for (const wrong of [{to: 'unknown', text: 't'}, {to: 'a@demo.test'}]) {
 	try {
 		await mg.messages.create(domain, {from, subject: 'wrong', ...wrong});
 	} catch (e) {

@@ -15,9 +15,9 @@ show('html', await client.sendEmail({
 		{Name: 'l.png', Content: Buffer.from('png').toString('base64'), ContentType: 'image/png', ContentID: 'cid:logo'}],
 }));
 const many = Array.from({length: 100}, (_, i) => ({From: from, To: `many${i}@demo.test`, Subject: 'many', TextBody: `t${i}`}));
-const results = await client.sendEmailBatch([...many, {...many[0], To: 'nobody'}]);
+const results = await client.sendEmailBatch([...many, {...many[0], To: 'unknown'}]);
 console.log('many', results.filter(r => r.ErrorCode === 0).length, results[100].ErrorCode);
-for (const wrong of [{To: 'nobody'}, {To: 'a@demo.test', TextBody: ''}]) {
+for (const wrong of [{To: 'unknown'}, {To: 'a@demo.test', TextBody: ''}]) {
 	try {
 		await client.sendEmail({From: from, Subject: 'wrong', TextBody: 't', ...wrong});
 	} catch (e) {

@@ -22,9 +22,9 @@ console.log('moved', (await resend.emails.update({id: later.data.id, scheduledAt
 console.log('cancelled', (await resend.emails.cancel(later.data.id)).data.object);
 const many = Array.from({length: 100}, (_, i) => ({from, to: `many${i}@demo.test`, subject: 'many', text: `t${i}`}));
 console.log('many', (await resend.batch.send(many)).data.data.length);
-const some = await resend.batch.send([{...many[0], subject: 'some'}, {...many[1], to: 'nobody', subject: 'some'}], {batchValidation: 'permissive'});
+const some = await resend.batch.send([{...many[0], subject: 'some'}, {...many[1], to: 'unknown', subject: 'some'}], {batchValidation: 'permissive'});
 console.log('some', some.data.data.length, some.data.errors[0].index);
-show('wrong', await resend.emails.send({from, to: 'nobody', subject: 'wrong', text: 't'}));
+show('wrong', await resend.emails.send({from, to: 'unknown', subject: 'wrong', text: 't'}));
 show('wrong', await resend.emails.get('01937b5a-8c4e-7a31-9f00-1b2c00000000'));
 let read;
 do {

@@ -15,7 +15,7 @@ print("same", resend.Emails.send(mail, {"idempotency_key": "k1"})["id"] == one["
 print("read", resend.Emails.get(one["id"])["subject"])
 print("batch", len(resend.Batch.send([{**mail, "subject": "batch", "attachments": []}] * 2)["data"]))
 try:
-    resend.Emails.send({**mail, "to": ["nobody"], "subject": "wrong"})
+    resend.Emails.send({**mail, "to": ["unknown"], "subject": "wrong"})
 except resend.exceptions.ValidationError as e:
     print("wrong", e.code)
 

@@ -19,7 +19,7 @@ console.log('plain', answer.statusCode, answer.headers['x-message-id']);
 });
 console.log('html', answer.statusCode);
 await sgMail.sendMultiple({from, to: Array.from({length: 100}, (_, i) => `many${i}@demo.test`), subject: 'many', text: 't'});
-for (const wrong of [{to: 'nobody'}, {to: 'a@demo.test', templateId: 'd-none'}]) {
+for (const wrong of [{to: 'unknown'}, {to: 'a@demo.test', templateId: 'd-none'}]) {
 	try {
 		await sgMail.send({from, subject: 'wrong', text: 't', ...wrong});
 	} catch (e) {
