@@ -32,7 +32,7 @@ var shape = map[string]int{
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
 	linesOfWays:                       5500,
-	linesOfDialect:                    1700,
+	linesOfDialect:                    1600,
 }
 
 // The lines of providers and of their simulator are counted apart, because each kind of provider adds some.
