@@ -162,11 +162,10 @@ func TestMailgunMistakes(t *testing.T) {
 		"recipient-variables parameter is not valid":                 {"recipient-variables", "[1]"},
 		"o:deliverytime parameter is not valid":                      {"o:deliverytime", "tomorrow"},
 		"o:require-tls parameter is not valid":                       {"o:require-tls", "true"},
-		"o:time-zone-localize parameter is not valid": {"o:time-zone-localize",
-			"02:00PM"}, //nolint:misspell // theirs
-		"template parameter is not valid. You have no template": {"template", "none"},
-		"h:X Y parameter is not valid":                          {"h:X Y", "z"},
-		"cc parameter is not a valid address":                   {"cc", "unknown"},
+		"o:time-zone-localize parameter is not valid":                {"o:time-zone-localize", "02:00PM"}, //nolint:misspell // theirs
+		"template parameter is not valid. You have no template":      {"template", "none"},
+		"h:X Y parameter is not valid":                               {"h:X Y", "z"},
+		"cc parameter is not a valid address":                        {"cc", "unknown"},
 		"cc parameter is not valid. With recipient-variables": {"cc", "a@b.de", "to", "a@b.de,c@d.de",
 			"recipient-variables", `{"a@b.de": {}}`},
 		"Too many recipients, max is 1000":                                  {"to", list(1001, `a%d@b.de`)},
