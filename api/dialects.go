@@ -72,9 +72,11 @@ func (s *Server) carryOutIn(r *dialect.Route) gin.HandlerFunc {
 		}
 		c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
 		repeat.Route = r.Method + " " + r.Path
-		a, err := r.Handle(&dialect.Request{
+		request := dialect.Request{
 			Request: c.Request, Service: s.svc, Who: caller(c), Param: c.Param, Repeat: repeat, Replays: &s.replays,
-		})
+		}
+		defer request.Close()
+		a, err := r.Handle(&request)
 		if err != nil {
 			s.fail(c, err)
 			return

@@ -18,6 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/api/mailgun"
+	"github.com/safedelivr/safedelivr/api/postmark"
+	"github.com/safedelivr/safedelivr/api/resend"
+	"github.com/safedelivr/safedelivr/api/sendgrid"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
@@ -191,36 +196,86 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 }
 
 // TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
-// is stored.
+// is stored, by all ways in.
 func TestMemoryOfLargeAttachments(t *testing.T) {
-	f := newFixture(t, onDisk(t))
-	f.carryAttachments()
 	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
-	heap := newHeapPeak()
-	pr, pw := io.Pipe()
-	go func() {
-		_, _ = io.WriteString(pw, `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t", "attachments": [
-			{"filename": "a", "content": "`)
-		for i := range 80 {
-			_, _ = io.WriteString(pw, piece)
-			if i == 40 {
-				_, _ = io.WriteString(pw, `"}, {"filename": "b", "content": "`)
-			}
-			if i%10 == 0 {
-				heap.look()
-			}
-		}
-		_, _ = io.WriteString(pw, `"}]}`)
-		_ = pw.Close()
-	}()
-	f.store.failing("PutPiece", func(n int) error {
-		if n%20 == 0 {
-			heap.look()
-		}
-		return nil
-	})
-	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", pr))
-	require.EqualValues(t, 24_000_000, b.Content.AttachmentSize())
-	require.Greater(t, f.store.count("PutPiece"), 90)
-	heap.requireBelow(t, 12<<20)
+	numbers := strings.Repeat("7,", 300_000)
+	const form = "multipart/form-data; boundary=b"
+	for name, way := range map[string]struct{ path, kind, begin, between, end, piece string }{
+		"native": {"/v1/batches", "application/json", `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t",
+			"attachments": [{"filename": "a", "content": "`, `"}, {"filename": "b", "content": "`, `"}]}`, piece},
+		"resend": {"/emails", "application/json", `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t",
+			"attachments": [{"filename": "a", "content": "`, `"}, {"filename": "b", "content": "`, `"}]}`, piece},
+		"resend-buffer": {"/emails", "application/json", `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t",
+			"attachments": [{"filename": "a", "content": {"type": "Buffer", "data": [`, `7]}}, {"filename": "b", "content": [`,
+			`7]}]}`, numbers},
+		"postmark": {"/email", "application/json", `{"From": "a@b.de", "To": "c@d.de", "Subject": "s", "TextBody": "t",
+			"Attachments": [{"Name": "a", "Content": "`, `"}, {"Name": "b", "Content": "`, `"}]}`, piece},
+		"sendgrid": {"/v3/mail/send", "application/json", `{"from": {"email": "a@b.de"}, "subject": "s",
+			"content": [{"type": "text/plain", "value": "t"}], "personalizations": [{"to": [{"email": "c@d.de"}]}],
+			"attachments": [{"filename": "a", "content": "`, `"}, {"filename": "b", "content": "`, `"}]}`, piece},
+		"mailgun": {"/v3/" + domain + "/messages", form, formParts("from", "a@b.de", "to", "c@d.de", "subject", "s", "text", "t") +
+			filePart("a"), "\r\n" + filePart("b"), "\r\n--b--\r\n", string(randomBytes(300_000))},
+		"mailgun-mime": {"/v3/" + domain + "/messages.mime", form, formParts("to", "c@d.de") +
+			"--b\r\nContent-Disposition: form-data; name=message; filename=m\r\n\r\nFrom: a@b.de\r\nTo: c@d.de\r\nSubject: s\r\n" +
+			"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=m\r\n" + mimePart("a"), mimePart("b"),
+			"\r\n--m--\r\n\r\n--b--\r\n", piece + "\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, onDisk(t), func(s *setup) {
+				s.cfg.Dialects = []*dialect.Dialect{mailgun.New(), sendgrid.New(), resend.New(), postmark.New()}
+			})
+			f.deps.Providers[0].Carries = models.Capabilities{Attachments: true, Variables: true, Headers: true, Copies: true}
+			f.serve(f.server.cfg)
+			heap := newHeapPeak()
+			pr, pw := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(pw, way.begin)
+				for i := range 80 {
+					_, _ = io.WriteString(pw, way.piece)
+					if i == 40 {
+						_, _ = io.WriteString(pw, way.between)
+					}
+					if i%10 == 0 {
+						heap.look()
+					}
+				}
+				_, _ = io.WriteString(pw, way.end)
+				_ = pw.Close()
+			}()
+			f.store.failing("PutPiece", func(n int) error {
+				if n%20 == 0 {
+					heap.look()
+				}
+				return nil
+			})
+			r := f.do(http.MethodPost, way.path, way.kind, pr)
+			require.Less(t, r.Status, 300, string(r.Body))
+			bs, _ := f.batches()
+			require.InDelta(t, 24_000_000, bs[0].Content.AttachmentSize(), 2)
+			require.Len(t, bs[0].Content.Attachments, 2)
+			require.Greater(t, f.store.count("PutPiece"), 90)
+			heap.requireBelow(t, 12<<20)
+		})
+	}
+}
+
+// formParts returns fields of a form with the boundary b.
+func formParts(fields ...string) string {
+	var s strings.Builder
+	for i := 0; i < len(fields); i += 2 {
+		fmt.Fprintf(&s, "--b\r\nContent-Disposition: form-data; name=%s\r\n\r\n%s\r\n", fields[i], fields[i+1])
+	}
+	return s.String()
+}
+
+// filePart returns the header of a file of such a form.
+func filePart(name string) string {
+	return "--b\r\nContent-Disposition: form-data; name=attachment; filename=" + name + "\r\n\r\n"
+}
+
+// mimePart returns the header of an attachment of a message with the boundary m.
+func mimePart(name string) string {
+	return "\r\n--m\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename=" + name +
+		"\r\nContent-Transfer-Encoding: base64\r\n\r\n"
 }

@@ -17,6 +17,7 @@ import (
 func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error) (a service.Accepted, err error) {
 	in := r.Service.NewIntake(r.Context(), r.Who)
 	defer in.Close()
+	in.Kept = r.large
 	switch err = read(in); {
 	case err != nil:
 	case repeat == nil:

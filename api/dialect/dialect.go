@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -39,6 +40,8 @@ type Request struct {
 	Param   func(name string) string // of the path
 	Repeat  service.Repeat           // its key is empty if the client gave none
 	Replays *Replays
+
+	large map[string]*intake.Spooled // attachments, by the names that ReadJSON put in their place
 }
 
 // Answer is the answer to a request that succeeded.

@@ -40,11 +40,26 @@ func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content 
 
 // AttachJSON is Attach for a file whose bytes are a member of an object. It reports false if they cannot be decoded.
 func (f *Files) AttachJSON(in *intake.Intake, a Object, content, name, kind, contentID string) (ok bool, err error) {
+	if file := in.Kept[a.kept(content)]; file != nil {
+		from, err := file.Reader()
+		if err != nil {
+			return true, err
+		}
+		return true, f.Attach(in, name, kind, contentID, from)
+	}
 	data, ok := a.Bytes(content)
 	if !ok {
 		return false, nil
 	}
 	return true, f.Attach(in, name, kind, contentID, bytes.NewReader(data))
+}
+
+// kept returns the text of a member, or of data in it: the name of a file that is not in memory.
+func (o Object) kept(name string) string {
+	if buffer, ok := o.Object(name); ok {
+		return buffer.Text("data")
+	}
+	return o.Text(name)
 }
 
 // Any reports whether there is a file.

@@ -1,8 +1,8 @@
 package dialect
 
 import (
+	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -20,17 +20,33 @@ import (
 // the same as absent.
 type Object map[string]json.RawMessage
 
-// ReadJSON reads the body of a request into v. It may have most bytes.
+// ReadJSON reads the body of a request into v. It may have most bytes. Large contents of attachments are not in v, but in
+// files of the request, which have the names that are in their place.
 func ReadJSON(r *Request, most int64, v any) error {
-	raw, err := io.ReadAll(io.LimitReader(r.Body, most+1))
+	body := &io.LimitedReader{R: r.Body, N: most + 1}
+	in := r.Service.NewIntake(r.Context(), r.Who)
+	defer in.Close()
+	l := lifter{body: bufio.NewReaderSize(body, large/2), large: large, in: in}
+	err := l.run()
+	r.large = l.files
 	var limit *http.MaxBytesError
-	switch {
-	case int64(len(raw)) > most, errors.As(err, &limit):
+	var known *problem.Error
+	switch raw := l.out.Bytes(); {
+	case errors.As(err, &known):
+		return known
+	case body.N == 0, errors.As(err, &limit):
 		return problem.New(problem.TooLarge, "body_too_large", "The request is larger than %d bytes.", most)
 	case err == nil && utf8.Valid(raw) && json.Unmarshal(raw, v) == nil:
 		return nil
 	}
 	return problem.New(problem.Malformed, "bad_json", "The body is not the JSON that this call takes.")
+}
+
+// Close releases the files of the request.
+func (r *Request) Close() {
+	for _, file := range r.large {
+		file.Close()
+	}
 }
 
 // Raw returns the value of the first of some names that the object has, or nil.
@@ -65,27 +81,21 @@ func (o Object) Texts(names ...string) (list []string, ok bool) {
 // of Node.js. It reports false for anything else.
 func (o Object) Bytes(name string) ([]byte, bool) {
 	raw := o.Raw(name)
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		text = strings.NewReplacer("\r", "", "\n", "", "=", "", "-", "+", "_", "/").Replace(text)
-		data, err := base64.RawStdEncoding.DecodeString(text)
-		return data, err == nil
+	if buffer, ok := o.Object(name); ok {
+		raw = buffer.Raw("data")
 	}
-	var buffer struct {
-		Type string
-		Data []int
-	}
-	if json.Unmarshal(raw, &buffer) != nil && json.Unmarshal(raw, &buffer.Data) != nil {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
 		return nil, false
 	}
-	data := make([]byte, len(buffer.Data))
-	for i, n := range buffer.Data {
-		if n < 0 || n > 255 {
-			return nil, false
-		}
-		data[i] = byte(n)
+	decode := decoderOf(raw[0])
+	if decode == nil {
+		return nil, false
 	}
-	return data, len(data) > 0
+	var data bytes.Buffer
+	_ = decode.write(raw[1:], &data) // memory takes all bytes
+	ok, _ := decode.end(&data)
+	return data.Bytes(), ok
 }
 
 // Object returns the object with a name. It reports false for anything else; if there is none, it is empty.

@@ -1,0 +1,273 @@
+package dialect
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// large is the size of JSON in bytes up to which the content of an attachment is kept in memory.
+const large = 64 << 10
+
+// lifter copies the JSON of a request, but not the large contents of attachments. It decodes these into files, and
+// writes the name of the file in their place. What it copies need not be JSON: whoever decodes it finds that.
+type lifter struct {
+	body  *bufio.Reader
+	large int
+	in    *intake.Intake // makes the files
+
+	out   bytes.Buffer
+	files map[string]*intake.Spooled // by name
+	path  []member                   // that the next value is in, outermost first
+}
+
+// member is an object or a list of the path.
+type member struct {
+	list bool
+	name string // of the last member of an object
+}
+
+// run copies the body to its end.
+func (l *lifter) run() error {
+	value := true // else a name follows
+	for {
+		c, err := l.body.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if decode := l.decoder(c); value && decode != nil {
+			if err := l.lift(c, decode); err != nil {
+				return err
+			}
+			continue
+		}
+		from := l.out.Len()
+		l.out.WriteByte(c)
+		switch last := len(l.path) - 1; c {
+		case '{', '[':
+			l.path, value = append(l.path, member{list: c == '['}), c == '['
+		case '}', ']':
+			if value = true; last >= 0 {
+				l.path = l.path[:last]
+			}
+		case ',':
+			value = last < 0 || l.path[last].list
+		case ':':
+			value = true
+		case '"':
+			if err := l.each('"', func(p []byte) error { l.out.Write(p); return nil }); err != nil {
+				return err
+			}
+			if !value && last >= 0 {
+				l.path[last].name = TextOf(l.out.Bytes()[from:])
+			}
+		}
+	}
+}
+
+// decoder returns a decoder of the next value, which begins with a byte, if it is the content of an attachment.
+func (l *lifter) decoder(first byte) decoder {
+	decode := decoderOf(first)
+	if decode == nil {
+		return nil
+	}
+	names := make([]string, 0, 4) // innermost first
+	for i := len(l.path) - 1; i >= 0 && len(names) < cap(names); i-- {
+		names = append(names, l.path[i].name)
+	}
+	if first == '[' && len(names) == cap(names) && names[0] == "data" { // of a Buffer
+		names = names[1:]
+	}
+	switch strings.Join(names[:min(len(names), 3)], "/") {
+	case "content//attachments", "Content//Attachments":
+		return decode
+	}
+	return nil
+}
+
+// lift copies a value whose first byte was read. If the value is large, it decodes it into a file.
+func (l *lifter) lift(first byte, decode decoder) error {
+	end := map[byte]byte{'"': '"', '[': ']'}[first]
+	held, file, sum := []byte{first}, (*intake.Spooled)(nil), sha256.New()
+	var to io.Writer
+	err := l.each(end, func(p []byte) error {
+		if file == nil && len(held)+len(p) <= l.large {
+			held = append(held, p...)
+			return nil
+		}
+		if file == nil {
+			file = l.in.NewSpooled()
+			to = io.MultiWriter(file, sum)
+			if err := decode.write(held[1:], to); err != nil {
+				return err
+			}
+		}
+		return decode.write(p, to)
+	})
+	if file == nil {
+		l.out.Write(held)
+		return err
+	}
+	ok, lerr := decode.end(to)
+	name := "file:" // which is no base64
+	if ok {
+		name += hex.EncodeToString(sum.Sum(nil))
+	}
+	l.out.WriteString(strconv.Quote(name))
+	if l.files == nil {
+		l.files = map[string]*intake.Spooled{}
+	}
+	if !ok || l.files[name] != nil {
+		file.Close()
+	} else {
+		l.files[name] = file
+	}
+	return errors.Join(err, lerr)
+}
+
+// each calls f with the parts of a value up to its last byte, and including that.
+func (l *lifter) each(end byte, f func([]byte) error) error {
+	escaped := false // the next byte
+	for {
+		part, err := l.body.ReadSlice(end)
+		if len(part) > 0 {
+			if err := f(part); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		text := part
+		if err == nil {
+			text = part[:len(part)-1]
+		}
+		back := len(text) - len(bytes.TrimRight(text, `\`))
+		escaped = (back%2 == 1) != (escaped && back == len(text))
+		if err == nil {
+			if !escaped {
+				return nil
+			}
+			escaped = false // the byte was text
+		}
+	}
+}
+
+// decoder decodes the content of an attachment while it is read.
+type decoder interface {
+	write(p []byte, to io.Writer) error // p may end with the value's last byte
+	end(to io.Writer) (ok bool, err error)
+}
+
+// decoderOf returns a decoder for a value that begins with a byte, or nil.
+func decoderOf(first byte) decoder {
+	switch first {
+	case '"':
+		return new(base64Decoder)
+	case '[':
+		return new(numberDecoder)
+	}
+	return nil
+}
+
+// base64Decoder decodes base64 in a JSON string: also with line breaks, without padding, and for URLs.
+type base64Decoder struct {
+	rest  []byte // an escape sequence that is not complete
+	clean []byte // that is not decoded yet
+	bad   bool
+}
+
+func (d *base64Decoder) write(p []byte, to io.Writer) error {
+	if len(d.rest) > 0 {
+		p = append(d.rest, p...)
+		d.rest = nil
+	}
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if c == '\\' {
+			n := 2
+			if i+1 < len(p) && p[i+1] == 'u' {
+				n = 6
+			}
+			if len(p)-i < n {
+				d.rest = bytes.Clone(p[i:])
+				return nil
+			}
+			text := TextOf(slices.Concat([]byte(`"`), p[i:i+n], []byte(`"`)))
+			if i += n - 1; len(text) != 1 {
+				d.bad = true
+				continue
+			}
+			c = text[0]
+		}
+		switch c {
+		case '"', '\r', '\n', '=':
+			continue
+		case '-':
+			c = '+'
+		case '_':
+			c = '/'
+		}
+		d.clean = append(d.clean, c)
+	}
+	return d.decode(len(d.clean)/4*4, to)
+}
+
+// decode decodes n bytes.
+func (d *base64Decoder) decode(n int, to io.Writer) error {
+	data := make([]byte, base64.RawStdEncoding.DecodedLen(n))
+	if _, err := base64.RawStdEncoding.Decode(data, d.clean[:n]); err != nil || d.bad {
+		d.bad, d.clean = true, d.clean[:0]
+		return nil //nolint:nilerr // end reports it
+	}
+	d.clean = append(d.clean[:0], d.clean[n:]...)
+	_, err := to.Write(data)
+	return err
+}
+
+func (d *base64Decoder) end(to io.Writer) (bool, error) {
+	err := d.decode(len(d.clean), to)
+	return !d.bad && len(d.rest) == 0, err
+}
+
+// numberDecoder decodes a list of bytes as numbers, as a Buffer of Node.js is written.
+type numberDecoder struct {
+	number int  // that was begun
+	digits bool // of number
+	bad    bool
+}
+
+func (d *numberDecoder) write(p []byte, to io.Writer) error {
+	data := make([]byte, 0, len(p)/2+1)
+	for _, c := range p {
+		switch {
+		case '0' <= c && c <= '9' && d.number <= 255:
+			d.number, d.digits = d.number*10+int(c-'0'), true
+		case c == ',' || c == ']':
+			d.bad = d.bad || !d.digits || d.number > 255
+			data = append(data, byte(d.number)) //nolint:gosec // else it is bad
+			d.number, d.digits = 0, false
+		case c != ' ' && c != '\n' && c != '\r' && c != '\t':
+			d.bad = true
+		}
+	}
+	_, err := to.Write(data)
+	return err
+}
+
+func (d *numberDecoder) end(io.Writer) (bool, error) { return !d.bad, nil }

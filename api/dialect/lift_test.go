@@ -1,0 +1,154 @@
+package dialect
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// lifted reads JSON as ReadJSON does, with contents of more than most bytes in files.
+func lifted(t *testing.T, text string, most int) (string, *Files, *intake.Intake) {
+	t.Helper()
+	in := intake.New(t.Context(), &intake.Config{SpoolDir: t.TempDir()})
+	t.Cleanup(in.Close)
+	l := lifter{body: bufio.NewReaderSize(strings.NewReader(text), 16), large: most, in: in}
+	require.NoError(t, l.run())
+	for _, file := range l.files {
+		t.Cleanup(file.Close)
+	}
+	in.Kept = l.files
+	return l.out.String(), new(Files), in
+}
+
+// contents returns the contents of all attachments of a message as text, and removes them.
+func contents(t *testing.T, message Object, kept map[string]*intake.Spooled) (out []string) {
+	t.Helper()
+	for _, words := range [][2]string{{"attachments", "content"}, {"Attachments", "Content"}} {
+		list, _ := message.Objects(words[0])
+		for _, a := range list {
+			if file := kept[a.kept(words[1])]; file != nil {
+				r, err := file.Reader()
+				require.NoError(t, err)
+				raw, err := io.ReadAll(r)
+				require.NoError(t, err)
+				out = append(out, fmt.Sprintf("%q", raw))
+			} else if raw, ok := a.Bytes(words[1]); ok && len(raw) > 0 {
+				out = append(out, fmt.Sprintf("%q", raw))
+			} else {
+				out = append(out, "none")
+			}
+			delete(a, words[1])
+		}
+		if raw, err := json.Marshal(list); err == nil && list != nil {
+			message[words[0]] = raw
+		}
+	}
+	return out
+}
+
+// messages of requests, whose contents are read alike whether they are in memory or in files.
+var messages = []string{
+	`{"attachments": [{"content": "` + base64.StdEncoding.EncodeToString([]byte("hello, world")) + `", "filename": "a"}]}`,
+	`[{"Attachments": [{"Content": "aGVs\r\nbG8s\u0049Hdv\u0063mxk=="}, {"Content": "aGVsbG8s-_8\/"}]}]`,
+	`{"attachments": [{"content": [104, 105, 0, 255]}, {"content": {"type": "Buffer", "data": [1,2,3,4,5]}}]}`,
+	`{"attachments": [{"content": [104, 256]}, {"content": [1,,2]}, {"content": "aGVs!G8sIHdv"}, {"content": "\u00e9aGVsbG8"}]}`,
+	`{"content": [{"type": "text/plain", "value": "a long text"}], "x": {"attachments": "y", "content": "a long text"}}`,
+	`{"attachments": [{"name": "a \\", "content": "aGVsbG8sIHdvcmxk\\"}, {"content": "", "type": "\\\""}]}`,
+	`{"attachments": [{"content": "aGVsbG8sIHdvcmxk", "content": "aGVsbG8sIGhlbGxv"}], "data": [1, 2, 3, 4, 5]}`,
+	`{"attachments": {"content": "aGVsbG8sIHdvcmxk"}, "content": ["aGVsbG8sIHdvcmxk"]}`,
+	`{"attachments": [[{"content": "aGVsbG8sIHdvcmxk"}]]}`,
+}
+
+// TestContentsInFiles: a content is the same in a file, wherever the parts end in which it is read.
+func TestContentsInFiles(t *testing.T) {
+	t.Parallel()
+	for _, text := range messages {
+		for pad := range 17 {
+			requireAlike(t, `{"p": "`+strings.Repeat("x", pad)+`", "m": `+text+`}`)
+		}
+	}
+	for i, want := range [][]string{{`"hello, world"`}, {`"hello, world"`, `"hello,\xfb\xff?"`},
+		{`"hi\x00\xff"`, `"\x01\x02\x03\x04\x05"`}} {
+		out, _, in := lifted(t, messages[i], 4)
+		var list []Object
+		require.NoError(t, json.Unmarshal([]byte("["+strings.Trim(out, "[]")+"]"), &list))
+		require.Equal(t, want, contents(t, list[0], in.Kept))
+	}
+	out, _, in := lifted(t, messages[0], 4)
+	require.Contains(t, out, `"file:`)
+	require.Len(t, in.Kept, 1)
+	out, _, in = lifted(t, messages[4], 4)
+	require.Equal(t, messages[4], out, "only attachments are kept in files")
+	require.Empty(t, in.Kept)
+}
+
+// requireAlike requires that JSON means the same with its contents in files.
+func requireAlike(t *testing.T, text string) {
+	t.Helper()
+	out, _, in := lifted(t, text, 4)
+	var want, got struct{ M json.RawMessage }
+	if json.Unmarshal([]byte(text), &want) != nil {
+		return // what is not JSON is refused later, or the content is
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &got), out)
+	of := func(raw json.RawMessage) (list []Object) {
+		var one Object
+		if json.Unmarshal(raw, &list) != nil && json.Unmarshal(raw, &one) == nil {
+			list = []Object{one}
+		}
+		return list
+	}
+	wants, gots := of(want.M), of(got.M)
+	require.Len(t, gots, len(wants), out)
+	for i := range wants {
+		if wants[i] != nil {
+			require.Equal(t, contents(t, wants[i], nil), contents(t, gots[i], in.Kept), "%s\n%s", text, out)
+		}
+		a, _ := json.Marshal(wants[i])
+		b, _ := json.Marshal(gots[i])
+		require.JSONEq(t, string(a), string(b), "%s\n%s", text, out)
+	}
+}
+
+// FuzzContentsInFiles is TestContentsInFiles for any request.
+func FuzzContentsInFiles(f *testing.F) {
+	for _, text := range messages {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) { requireAlike(t, `{"m": `+text+`}`) })
+}
+
+// TestLargeContents: a message may have contents in files and in memory, and its files are the same.
+func TestLargeContents(t *testing.T) {
+	t.Parallel()
+	big := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("0123456789"), 20_000))
+	body := `{"attachments": [{"content": "aGk=", "filename": "a"}, {"content": "` + big + `"}]}`
+	sums := map[string]bool{}
+	for _, most := range []int{large, 1 << 20} {
+		out, files, in := lifted(t, body, most)
+		require.Equal(t, most == large, len(out) < 200, "the large content is not in memory")
+		var message Object
+		require.NoError(t, json.Unmarshal([]byte(out), &message))
+		list, ok := message.Objects("attachments")
+		require.True(t, ok)
+		into := intake.New(t.Context(), &intake.Config{SpoolDir: t.TempDir()})
+		t.Cleanup(into.Close)
+		into.Kept = in.Kept
+		for _, a := range list {
+			ok, err := files.AttachJSON(into, a, "content", a.Text("filename"), "", "")
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		sums[files.Sum()] = true
+	}
+	require.Len(t, sums, 1)
+}
