@@ -28,10 +28,10 @@ var shape = map[string]int{
 	"exported names of service":       30,
 	longFunctions:                     20,
 	"thousands of lines, at most":     145, // of Go, and of the part of the OpenAPI document that is not generated
-	linesOfRest:                       116,
+	linesOfRest:                       117,
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
-	linesOfWays:                       5500,
+	linesOfWays:                       5800,
 	linesOfDialect:                    1600,
 }
 

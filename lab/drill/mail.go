@@ -146,7 +146,7 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Category:    drillCategory,
 		Unsubscribe: &withLink,
 
-		From:      "Rehearsal <drill@rehearse.test>",
+		From:      "Rehearsal <" + from + ">",
 		Subject:   "This is a drill",
 		Text:      "Nothing to do.",
 		To:        to,
@@ -155,7 +155,7 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	}
 }
 
-// drillTag is a tag of all mail of a drill.
+// drillTag is the tag of all mail of a drill, but of that by Resend's API, whose tags have a name.
 const drillTag = "drill"
 
 // otherEvery is how many small batches there are for each one of the other user.
@@ -167,6 +167,9 @@ func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) erro
 	defer t.Stop()
 	for n := 0; ; n++ {
 		err := d.post(ctx, backgroundSize)
+		if err == nil {
+			err = d.sendAs(ctx, n)
+		}
 		if err == nil && n%otherEvery == 0 {
 			err = d.postOther(ctx)
 		}

@@ -61,7 +61,7 @@ func (*drill) messageChanges(round int, began time.Time) (out []client.MessageCh
 		c := client.MessageChange{
 			ID:        fmt.Sprint("message-", i),
 			Action:    client.UpdateMessage,
-			From:      "Rehearsal <drill@rehearse.test>",
+			From:      "Rehearsal <" + from + ">",
 			To:        fmt.Sprintf("message%d@messages.test", i),
 			Subject:   fmt.Sprint(messageSubject, round),
 			Text:      "Nothing to do.",

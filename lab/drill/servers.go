@@ -25,6 +25,9 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	if d.addr, err = d.environment.addresses.next(ctx); err != nil {
 		return nil, err
 	}
+	if d.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
+		return nil, err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -56,7 +59,9 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 func (d *drill) serverSettings() []string {
 	out := []string{
 		"SAFEDELIVR_LOG=error",
-		"SAFEDELIVR_PUBLIC_URL=http://" + d.addr,  // for the links to unsubscribe
+		"SAFEDELIVR_PUBLIC_URL=http://" + d.addr, // for the links to unsubscribe
+		"SAFEDELIVR_DIALECTS=" + dialects,
+		"SAFEDELIVR_SMTP_LISTEN=" + d.smtpAddr,
 		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
 		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network,

@@ -1,0 +1,249 @@
+package drill
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/smtp"
+	"net/textproto"
+	"strconv"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// applicationMails is the number of mails in a request of an application.
+const applicationMails = 5
+
+// applicationSubject begins the subject of all mail of applications.
+const applicationSubject = "By "
+
+// from is the sender of the drill's mail, and fromDomain its domain.
+const (
+	fromDomain = "rehearse.test"
+	from       = "drill@" + fromDomain
+)
+
+// application is a program that sends mail by the API of another service, or by SMTP.
+type application struct {
+	via  string
+	one  bool // each mail of a request is a batch of its own
+	post func(ctx context.Context, d *drill, key, subject string, to []string) error
+}
+
+// applications send mail in turn while things break, so that each way in has its share of every fault.
+var applications = []application{
+	{via: "mailgun", post: postMailgun},
+	{via: "resend", one: true, post: postResend},
+	{via: "postmark", one: true, post: postPostmark},
+	{via: "sendgrid", post: postSendGrid},
+	{via: "smtp", one: true, post: postSMTP},
+}
+
+// dialects are the APIs that the applications speak.
+const dialects = "mailgun,resend,postmark,sendgrid"
+
+// errRefused means that a request must not be repeated.
+var errRefused = errors.New("refused")
+
+// sendAs has the next application send mail. It repeats the request until it is answered. Subjects say which mail of a
+// request it is.
+func (d *drill) sendAs(ctx context.Context, n int) error {
+	a, to := &applications[n%len(applications)], make([]string, applicationMails)
+	for i := range to {
+		to[i] = fmt.Sprintf("app%d-%d@applications.test", n, i)
+	}
+	key, subject := models.NewUserID(), fmt.Sprint(applicationSubject, a.via, " ", n)
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, acceptTime)
+		err := a.post(within, d, key, subject, to)
+		cancel()
+		switch {
+		case errors.Is(err, errRefused):
+			return fmt.Errorf("%s: %w", a.via, err)
+		case err != nil:
+			d.unanswered.Add(1)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		if d.sentAs == nil {
+			d.sentAs = map[string]int{}
+		}
+		if !a.one {
+			d.sentAs[subject] = len(to)
+			return nil
+		}
+		for i := range to {
+			d.sentAs[fmt.Sprint(subject, ".", i)] = 1
+		}
+		return nil
+	}
+	return ctx.Err()
+}
+
+// addApplications adds the batches of the applications to those that are counted. Each request must have been stored
+// once, with all of its recipients.
+func (d *drill) addApplications(ctx context.Context) error {
+	before := len(d.all())
+	if err := d.addBatches(ctx, &d.account, applicationSubject); err != nil {
+		return err
+	}
+	left, by := maps.Clone(d.sentAs), map[string]int{}
+	for _, b := range d.all()[before:] {
+		stored, err := d.batch(ctx, b.id)
+		if err != nil {
+			return err
+		}
+		if n, ok := left[stored.Subject]; !ok || n != b.n {
+			d.res.wrong("batch %s of %d recipients is %q, of which %d are missing", b.id, b.n, stored.Subject, n)
+		}
+		delete(left, stored.Subject)
+		by[stored.Via] += b.n
+	}
+	for subject, n := range left {
+		d.res.wrong("the mail %q to %d was accepted and is not stored", subject, n)
+	}
+	if d.sentAs != nil {
+		d.say("applications: %v", by)
+	}
+	return nil
+}
+
+// send has a request of an application answered.
+func (d *drill) send(ctx context.Context, path, kind, key string, body io.Reader) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.URL(path), body)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Idempotency-Key", key)
+	r.SetBasicAuth("api", d.secret)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	switch status := resp.StatusCode; {
+	case err != nil:
+		return err
+	case status < 300:
+		return nil
+	case status >= 500, status == http.StatusConflict, status == http.StatusUnauthorized,
+		status == http.StatusTooManyRequests:
+		return errors.New(resp.Status)
+	default:
+		return fmt.Errorf("%w: %s %s", errRefused, resp.Status, answer)
+	}
+}
+
+func (d *drill) sendJSON(ctx context.Context, path, key string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return d.send(ctx, path, "application/json", key, bytes.NewReader(body))
+}
+
+// object is a JSON object.
+type object map[string]any
+
+func postMailgun(ctx context.Context, d *drill, key, subject string, to []string) error {
+	var body bytes.Buffer
+	form, vars := multipart.NewWriter(&body), object{}
+	for i, address := range to {
+		vars[address] = object{"n": i}
+		_ = form.WriteField("to", address) // memory takes all
+	}
+	raw, err := json.Marshal(vars)
+	if err != nil {
+		return err
+	}
+	for _, f := range [][2]string{{"from", from}, {"subject", subject}, {"text", "Nothing to do, %recipient.n%."},
+		{"o:tag", drillTag}, {"recipient-variables", string(raw)}} {
+		_ = form.WriteField(f[0], f[1])
+	}
+	_ = form.Close()
+	return d.send(ctx, "/v3/"+fromDomain+"/messages", form.FormDataContentType(), key, &body)
+}
+
+func postResend(ctx context.Context, d *drill, key, subject string, to []string) error {
+	list := make([]object, len(to))
+	for i, address := range to {
+		list[i] = object{"from": from, "to": []string{address}, "subject": fmt.Sprint(subject, ".", i),
+			"text": "Nothing to do.", "tags": []object{{"name": "kind", "value": drillTag}}}
+	}
+	return d.sendJSON(ctx, "/emails/batch", key, list)
+}
+
+func postPostmark(ctx context.Context, d *drill, key, subject string, to []string) error {
+	list := make([]object, len(to))
+	for i, address := range to {
+		list[i] = object{"From": from, "To": address, "Subject": fmt.Sprint(subject, ".", i), "TextBody": "Nothing to do.",
+			"Tag": drillTag}
+	}
+	return d.sendJSON(ctx, "/email/batch", key, list)
+}
+
+func postSendGrid(ctx context.Context, d *drill, key, subject string, to []string) error {
+	list := make([]object, len(to))
+	for i, address := range to {
+		list[i] = object{"to": []object{{"email": address}}, "substitutions": object{"-n-": strconv.Itoa(i)}}
+	}
+	return d.sendJSON(ctx, "/v3/mail/send", key, object{"from": object{"email": from}, "subject": subject,
+		"content":          []object{{"type": "text/plain", "value": "Nothing to do, -n-."}},
+		"personalizations": list, "categories": []string{drillTag}})
+}
+
+// postSMTP sends a message to each address on one connection. A message that is repeated is known by its bytes.
+func postSMTP(ctx context.Context, d *drill, _, subject string, to []string) (err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", d.smtpAddr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if until, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(until)
+	}
+	host, _, _ := net.SplitHostPort(d.smtpAddr)
+	c, err := smtp.NewClient(conn, host)
+	if err != nil {
+		return err
+	}
+	if err := c.Auth(smtp.PlainAuth("", "api", d.secret, host)); err != nil {
+		return err // the key cannot be checked now
+	}
+	for i, address := range to {
+		err := cmp.Or(c.Mail(from), c.Rcpt(address))
+		if err == nil {
+			err = sendData(c, fmt.Sprintf("From: %s\r\nTo: %s\r\nSubject: %s.%d\r\nX-Mailgun-Tag: %s\r\n\r\nNothing to do.\r\n",
+				from, address, subject, i, drillTag))
+		}
+		var reply *textproto.Error
+		if errors.As(err, &reply) && reply.Code >= 500 {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.Quit()
+}
+
+// sendData sends the content of a message.
+func sendData(c *smtp.Client, content string) error {
+	w, err := c.Data()
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, content)
+	return errors.Join(err, w.Close())
+}
