@@ -92,7 +92,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, single, suppressed, csv, events, urgent, hostile, stranger, failover, "+
+		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, hostile, stranger, failover, "+
 			"agenda, idle, "+
 			"memory; separated by commas",
 	)
@@ -132,6 +132,7 @@ func run(ctx context.Context) error {
 		{"accept", b.accept},
 		{"deliver", b.deliverAll},
 		{"single", b.single},
+		{"ways", b.ways},
 		{"suppressed", b.suppressed},
 		{"csv", b.csv},
 		{"events", b.events},

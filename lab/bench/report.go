@@ -46,6 +46,14 @@ func (l *line) atMost(aim float64) error {
 	return fmt.Errorf("%s: %s; the aim is at most %.1f", l.title, l.held(), aim)
 }
 
+// atLeast returns an error if the figure is less than aim times its first raw figure.
+func (l *line) atLeast(aim float64) error {
+	if l.value >= aim*l.bases[0].value {
+		return nil
+	}
+	return fmt.Errorf("%s: %s; the aim is at least %.1f", l.title, l.held(), aim)
+}
+
 // held formats the raw figures and the part of them that the product reaches.
 func (l *line) held() string {
 	var parts []string

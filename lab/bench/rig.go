@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/smtp"
 	"os"
 	"os/exec"
 	"strconv"
@@ -109,6 +110,7 @@ type rig struct {
 	env        []string
 	addr       string
 	client     *client.Client
+	secret     string    // the key of the user
 	hostileKey string    // of another user
 	began      time.Time // of the product
 	sim        *simulator.Client
@@ -116,6 +118,7 @@ type rig struct {
 	serve      *child
 	provide    *child
 	http       *http.Client
+	smtp       chan *smtp.Client // connections that are free; nil: SMTP is off
 }
 
 // child is a process that bench started.
@@ -311,8 +314,8 @@ func (r *rig) setUp(o *rigOptions, dir string) error {
 			return err
 		}
 	}
-	r.client = client.New("http://"+r.addr, printed[3], client.HTTPClient(r.http))
-	r.hostileKey = printed[5]
+	r.secret, r.hostileKey = printed[3], printed[5]
+	r.client = client.New("http://"+r.addr, r.secret, client.HTTPClient(r.http))
 	return nil
 }
 
