@@ -4,6 +4,7 @@ package announce
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,15 +61,16 @@ func (a *Announcer) Add(m models.Message) bool {
 }
 
 func (a *Announcer) run() {
+	var space [batchSize]models.Message
 	for {
 		select {
 		case m := <-a.queue:
-			a.publish(m)
+			a.publish(m, space[:0])
 		case <-a.stop:
 			for {
 				select {
 				case m := <-a.queue:
-					a.publish(m)
+					a.publish(m, space[:0])
 				default:
 					return
 				}
@@ -77,9 +79,9 @@ func (a *Announcer) run() {
 	}
 }
 
-// publish publishes a message together with those that are queued.
-func (a *Announcer) publish(m models.Message) {
-	ms := append(make([]models.Message, 0, batchSize), m)
+// publish publishes a message together with those that are queued. It collects them in a space for batchSize messages.
+func (a *Announcer) publish(m models.Message, space []models.Message) {
+	ms := append(space, m)
 fill:
 	for len(ms) < batchSize {
 		select {
@@ -89,6 +91,8 @@ fill:
 			break fill
 		}
 	}
+	ms = slices.Clone(ms) // a broker may keep them
+	clear(space[:len(ms)])
 	ctx, cancel := context.WithTimeout(a.ctx, BrokerTime)
 	defer cancel()
 	if err := a.broker.Publish(ctx, ms...); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime/quotedprintable"
 	"strings"
+	"sync"
 )
 
 const bufferSize = 4096
@@ -17,11 +18,29 @@ type input struct {
 	r        *bufio.Reader
 	left     int // bytes that may be read before the next call of limit, if limited
 	limited  bool
-	raw, out []byte
-	done     []byte // the part of out that is to be read
+	space    *space
+	begun    bool
+	done     []byte // the part of space.out that is to be read
 	cr       bool   // a CR waits for the next byte
 	err      error  // after done
 	returned error  // err, once Read has returned it
+}
+
+// space is the memory in which a message is read. Most messages are much smaller than it.
+type space struct {
+	raw, part [32 << 10]byte
+	out       [2 * 32 << 10]byte // each byte of raw becomes two at most
+	quoted    *bufio.Reader      // nil: not needed yet
+}
+
+var spaces = sync.Pool{New: func() any { return new(space) }}
+
+// free keeps the space for another message.
+func (s *space) free() {
+	if s.quoted != nil {
+		s.quoted.Reset(nil)
+	}
+	spaces.Put(s)
 }
 
 // limit lets n bytes be read before its next call. 0 lets all be read.
@@ -50,8 +69,8 @@ func (in *input) Read(p []byte) (int, error) {
 
 // fill reads the next bytes.
 func (in *input) fill() {
-	if in.raw == nil {
-		in.raw, in.out = make([]byte, 32<<10), make([]byte, 0, 64<<10)
+	if !in.begun {
+		in.begun = true
 		begin, err := in.r.Peek(3)
 		if err != nil && err != io.EOF {
 			in.err = err
@@ -61,24 +80,24 @@ func (in *input) fill() {
 			_, _ = in.r.Discard(3) // never an error: they were read
 		}
 	}
-	n, err := in.r.Read(in.raw)
+	n, err := in.r.Read(in.space.raw[:])
 	in.err = err
-	if nul := bytes.IndexByte(in.raw[:n], 0); nul >= 0 {
+	if nul := bytes.IndexByte(in.space.raw[:n], 0); nul >= 0 {
 		n, in.err = nul, errNUL
 	}
-	in.out = in.out[:0]
-	for _, c := range in.raw[:n] {
+	out := in.space.out[:0]
+	for _, c := range in.space.raw[:n] {
 		switch {
 		case c == '\r':
 			in.cr = true
 			continue
 		case c == '\n', in.cr:
-			in.out = append(in.out, '\r')
+			out = append(out, '\r')
 		}
 		in.cr = false
-		in.out = append(in.out, c)
+		out = append(out, c)
 	}
-	in.done = in.out
+	in.done = out
 }
 
 // decoded returns the bytes of a part without their transfer encoding.
@@ -87,11 +106,12 @@ func (p *reader) decoded(encoding string, r io.Reader) io.Reader {
 	case "base64":
 		return base64.NewDecoder(base64.RawStdEncoding, &base64Filter{r: r, flaw: func() { p.flaw(BrokenEncoding) }})
 	case "quoted-printable":
-		if p.quoted == nil {
-			p.quoted = bufio.NewReaderSize(nil, 1<<20) // the decoder takes lines that fit into it
+		space := p.in.space
+		if space.quoted == nil {
+			space.quoted = bufio.NewReaderSize(nil, 1<<20) // the decoder takes lines that fit into it
 		}
-		p.quoted.Reset(r)
-		return quotedprintable.NewReader(p.quoted)
+		space.quoted.Reset(r)
+		return quotedprintable.NewReader(space.quoted)
 	case "", "7bit", "8bit", "binary":
 	default:
 		p.flaw(UnknownEncoding)

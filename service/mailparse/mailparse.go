@@ -115,8 +115,6 @@ type reader struct {
 	left                 int // bytes that the texts may still have
 	parts                int
 	files                Files
-	quoted               *bufio.Reader // nil: not needed yet
-	buffer               [32 << 10]byte
 }
 
 // Read reads a message. It calls open for each attachment, and writes its bytes to the result before it calls open
@@ -125,7 +123,9 @@ type reader struct {
 // An *Error says why the message is refused. Read returns the errors of r, of open and of its writers as they are.
 // After an error the attachments are incomplete.
 func Read(r io.Reader, maxText int, open func(Attachment) (io.Writer, error)) (*Mail, error) {
-	p := &reader{in: &input{r: bufio.NewReader(r)}, open: open, left: maxText}
+	space := spaces.Get().(*space) //nolint:forcetypeassert // it has nothing else
+	defer space.free()
+	p := &reader{in: &input{r: bufio.NewReader(r), space: space}, open: open, left: maxText}
 	err := p.message()
 	if err == nil {
 		_, err = io.Copy(io.Discard, p.in) // what follows the last boundary

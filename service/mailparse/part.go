@@ -138,7 +138,7 @@ func (p *reader) body(kind, set string, body io.Reader, at place) error {
 func (p *reader) attach(a Attachment, body io.Reader) error {
 	var w io.Writer
 	for {
-		n, err := body.Read(p.buffer[:])
+		n, err := body.Read(p.in.space.part[:])
 		if n > 0 && w == nil {
 			p.files.count++
 			a.Filename = fileName(a.Filename, a.Type, p.files.count)
@@ -148,7 +148,7 @@ func (p *reader) attach(a Attachment, body io.Reader) error {
 			}
 		}
 		if n > 0 {
-			if _, err := w.Write(p.buffer[:n]); err != nil {
+			if _, err := w.Write(p.in.space.part[:n]); err != nil {
 				return err
 			}
 		}
