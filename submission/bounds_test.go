@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -301,4 +302,15 @@ func TestFlood(t *testing.T) {
 		}
 		require.Equal(t, "500 5.4.0 Too long line, closing connection", last)
 	}
+}
+
+// TestServeAfterStop: a listener that comes when the server has stopped is closed.
+func TestServeAfterStop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stop()
+	l := r.net.Listen()
+	require.NoError(t, r.server.Serve(l))
+	_, err := l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
 }

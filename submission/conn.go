@@ -19,8 +19,11 @@ type listener struct {
 	secure *tls.Config // nil: the connections begin without TLS
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. go-smtp does not close a listener that it gets after its Shutdown.
 func (l *listener) Accept() (net.Conn, error) {
+	if l.server.stopping.Load() {
+		return nil, errors.Join(net.ErrClosed, l.Listener.Close())
+	}
 	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err

@@ -108,10 +108,17 @@ func New(svc *service.Service, cfg Config) *Server {
 }
 
 // Serve serves the connections of a listener, whose clients may begin TLS by STARTTLS. It returns nil after Stop.
-func (s *Server) Serve(l net.Listener) error { return s.smtp.Serve(&listener{l, s, nil}) }
+func (s *Server) Serve(l net.Listener) error { return s.serve(&listener{l, s, nil}) }
 
 // ServeTLS serves the connections of a listener that speak TLS from the first byte. It returns nil after Stop.
-func (s *Server) ServeTLS(l net.Listener) error { return s.smtp.Serve(&listener{l, s, s.cfg.TLS}) }
+func (s *Server) ServeTLS(l net.Listener) error { return s.serve(&listener{l, s, s.cfg.TLS}) }
+
+func (s *Server) serve(l net.Listener) error {
+	if err := s.smtp.Serve(l); !s.stopping.Load() {
+		return err
+	}
+	return nil
+}
 
 // Stop accepts no more connections, ends idle ones, and waits for messages that are being taken. When ctx ends, it
 // breaks the remaining connections.
