@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/suppression"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/tracing"
@@ -75,12 +76,14 @@ func (s *Service) acceptOnce(
 			return Accepted{}, false, false, cmp.Or(err, wrong)
 		}
 	}
-	a, replayed, err = once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
+	found := false
+	do := func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
 		b.ID, b.User, b.Via = c.ID, who.User, who.Via
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
-				return s.accepted(&there), nil // only the answer was lost
+				found = true
+				return s.accepted(&there), nil
 			}
 			if !errors.Is(err, models.ErrNotFound) {
 				return Accepted{}, storeError("read batch", err)
@@ -113,8 +116,18 @@ func (s *Service) acceptOnce(
 		span.End("")
 		stored = true
 		return s.accepted(&b), nil
-	})
-	return a, replayed, stored, err
+	}
+	a, replayed, err = idempotency.Once(ctx, &s.accepting, who.User, r, do)
+	return a, replayed || found, stored, err
+}
+
+// exists reports whether a batch was stored, and not removed since.
+func (s *Service) exists(ctx context.Context, batch models.ID) (bool, error) {
+	_, err := s.store.Batch(ctx, batch)
+	if errors.Is(err, models.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // check returns the batch of a request that was read, with its times. It checks it against the rules of now.

@@ -161,6 +161,7 @@ type Service struct {
 	intake     intake.Config
 	endpoints  *endpoints.Endpoints
 	guard      *idempotency.Guard
+	accepting  idempotency.Guard // of batches, which need no answers if they are kept for long
 	marks      *suppression.Lists
 	onAccept   func(*models.Batch, models.Chunk)
 	acceptTime func(models.Lane, time.Duration)
@@ -194,6 +195,10 @@ func New(d Deps) *Service {
 			RetryTime: cfg.RetryTime,
 			Log:       cfg.Logger,
 		},
+	}
+	s.accepting = *s.guard
+	if cfg.KeepLogs > 2*cfg.Idempotency {
+		s.accepting.Stored = s.exists
 	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
@@ -346,17 +351,6 @@ type (
 // Repeat identifies a request that its client may send again. The zero value identifies
 // none: each such request is a new one.
 type Repeat = idempotency.Repeat
-
-// once calls do for a request of the caller as idempotency.Once does.
-func once[T any](
-	ctx context.Context,
-	s *Service,
-	who Caller,
-	r Repeat,
-	do func(ctx context.Context, c models.Claim, older bool) (T, error),
-) (v T, replayed bool, err error) {
-	return idempotency.Once(ctx, s.guard, who.User, r, do)
-}
 
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {

@@ -30,10 +30,10 @@ func (s *Store) Claim(
 		if err != nil {
 			return found, err
 		}
-		if refused {
-			row = there
+		if !refused {
+			return c, nil // a new claim has no answer
 		}
-		return s.answered(ctx, key, &row)
+		return s.answered(ctx, key, &there)
 	}, "claim")
 }
 

@@ -33,7 +33,10 @@ type Guard struct {
 	Store     Store
 	TTL       time.Duration // how long keys and answers are kept
 	RetryTime time.Duration // how long a claim with an unknown outcome is retried
-	Log       *slog.Logger
+	// Stored reports whether a request has stored what it makes under the ID of its claim. If it is not nil, that is its
+	// answer, and no other one is kept.
+	Stored func(ctx context.Context, id models.ID) (bool, error)
+	Log    *slog.Logger
 }
 
 // A running request holds a lease, so that repeats of it do not run beside it, and renews
@@ -149,6 +152,8 @@ func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	switch {
+	case err == nil && g.Stored != nil:
+		return
 	case err == nil:
 		var raw []byte
 		if raw, err = json.Marshal(v); err == nil {
@@ -169,6 +174,11 @@ func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease
 func (g *Guard) unclaim(ctx context.Context, key string, id models.ID, own *lease) error {
 	if !own.held(ctx) {
 		return nil
+	}
+	if g.Stored != nil {
+		if stored, err := g.Stored(ctx, id); err != nil || stored {
+			return err
+		}
 	}
 	there, err := g.Store.Claimed(ctx, key)
 	if err != nil || there.ID != id || there.Answer != nil {

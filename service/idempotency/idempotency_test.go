@@ -175,3 +175,32 @@ func TestClaimOfRunningRepeatStays(t *testing.T) {
 		})
 	}
 }
+
+// TestStoredResult: a request whose result is stored under its claim's ID keeps no answer, so that repeats run and find
+// the result. If the run is refused after a repeat has stored it, the claim stays.
+func TestStoredResult(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	stored := map[models.ID]bool{}
+	g.Stored = func(_ context.Context, id models.ID) (bool, error) { return stored[id], nil }
+	var first, second, third run
+	_, _, err := once(t, g, "ann", "k", "h", &first)
+	require.NoError(t, err)
+	stored[first.claim.ID] = true
+	second.err = problem.New(problem.Invalid, "failed", "It failed.")
+	_, _, err = once(t, g, "ann", "k", "h", &second)
+	require.ErrorIs(t, err, second.err)
+	_, replayed, err := once(t, g, "ann", "k", "h", &third)
+	require.NoError(t, err)
+	require.False(t, replayed)
+	require.Equal(t, []bool{false, true, true}, []bool{first.older, second.older, third.older})
+	require.Equal(t, first.claim.ID, second.claim.ID)
+	require.Equal(t, first.claim.ID, third.claim.ID)
+
+	stored[first.claim.ID] = false
+	_, _, err = once(t, g, "ann", "k", "h", &second)
+	require.ErrorIs(t, err, second.err)
+	_, _, err = once(t, g, "ann", "k", "h", &third)
+	require.NoError(t, err)
+	require.False(t, third.older, "nothing is stored, so the refusal freed the key")
+}
