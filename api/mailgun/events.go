@@ -175,7 +175,8 @@ func find(r *dialect.Request, q query) ([]shape.MailgunEvent, string, error) {
 			return nil, "", err
 		}
 		for i := range page.Updates {
-			if e := shape.MailgunOf(&page.Updates[i]); q.selects(&e) {
+			u := &page.Updates[i]
+			if e := shape.MailgunOf(u); shape.Mailgun.Has(u.Type(), u.Reason) && q.selects(&e) {
 				items = append(items, e)
 			}
 		}

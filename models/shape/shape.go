@@ -49,10 +49,12 @@ var words = map[Name]map[feed.Type]string{
 // Word returns what the shape calls updates of a type, or "". Some failures have a word of their own.
 func (n Name) Word(t feed.Type) string { return words[n][t] }
 
-// Has reports whether the shape has an event for updates of a type with a reason. Standard has all.
+// Has reports whether the shape has an event for updates of a type with a reason. Standard has all. A provider that gave
+// up for good is one event, that of the failure.
 func (n Name) Has(t feed.Type, r models.Reason) bool {
 	unclear := t == feed.Failed && failureOf(r) == mayHaveArrived && n != Mailgun
-	return n == Standard || n.Word(t) != "" && !unclear
+	twice := t == feed.Bounced && r.Hard()
+	return n == Standard || n.Word(t) != "" && !unclear && !twice
 }
 
 // Event returns an update of mail to a recipient as an event. The shape must have one. Standard has the update.

@@ -64,6 +64,7 @@ func TestShapes(t *testing.T) {
 		feed.Update{State: models.Success},
 		feed.Update{Event: models.Deferred, Reason: models.Greylisted},
 		feed.Update{Event: models.Bounced, Reason: models.MailboxFull},
+		feed.Update{Event: models.Bounced, Reason: models.MailboxInvalid},
 		feed.Update{Event: models.Opened}, feed.Update{Event: models.Clicked},
 		feed.Update{Event: models.Complained}, feed.Update{Event: models.Unsubscribed},
 		feed.Update{State: models.Queued}, feed.Update{State: models.Cancelled},
