@@ -695,7 +695,7 @@ export interface paths {
         put?: never;
         /**
          * Give an endpoint a new secret
-         * @description Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
+         * @description Posts are signed with the old one, too, for 24 hours. In the shapes of Mailgun and SendGrid only the new one counts. Needs the scope `send`.
          */
         post: operations["rotateEndpoint"];
         delete?: never;
