@@ -211,7 +211,7 @@ func TestShapesOfForeignMail(t *testing.T) {
 	bs, _ := f.batches()
 	require.Len(t, bs, 5)
 
-	posted := map[string][]map[string]any{}
+	came := map[string][]map[string]any{} // events in the shape of the API that the mail came by
 	for _, shape := range shapes {
 		v := f.endpoint(`{"url": "https://example.com/x", "shape": "` + shape + `", "headers": {"Authorization": "Basic YTpi"}}`)
 		e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
@@ -222,10 +222,12 @@ func TestShapesOfForeignMail(t *testing.T) {
 			require.NoError(t, err)
 			header, body := e.Request(posts[0].ID(&e), time.Now(), posts[0].Body)
 			require.NoError(t, verifyShape(&v, header, body), shape)
-			posted[shape] = append(posted[shape], eventOf(t, shape, body))
+			if e := eventOf(t, shape, body); bs[i].Via == shape {
+				came[shape] = append(came[shape], e)
+			}
 		}
 	}
-	mg := posted[client.ShapeMailgun][0]
+	mg := came[client.ShapeMailgun][0]
 	raw, err := json.Marshal(mg)
 	require.NoError(t, err)
 	parsed, err := mailgungo.ParseEvent(raw)
@@ -233,15 +235,17 @@ func TestShapesOfForeignMail(t *testing.T) {
 	require.Equal(t, "m1@app.test", parsed.(*events.Delivered).Message.Headers.MessageID)
 	require.Equal(t, []any{"größe 2", map[string]any{"order": "7"}, "ann@example.com"},
 		[]any{mg["tags"].([]any)[0], mg["user-variables"], mg["recipient"]})
-	for i, order := range []string{"7", "8"} {
-		e := posted[client.ShapeSendGrid][1+i]
+	orders := map[any]bool{}
+	for _, e := range came[client.ShapeSendGrid] {
 		require.Equal(t, sg.Header.Get("X-Message-Id"), strings.Split(e["sg_message_id"].(string), ".")[0])
-		require.Equal(t, []any{order, "<m2@app.test>", []any{"größe 2"}}, []any{e["order"], e["smtp-id"], e["category"]})
+		require.Equal(t, []any{"<m2@app.test>", []any{"größe 2"}}, []any{e["smtp-id"], e["category"]})
+		orders[e["order"]] = true
 	}
-	delivery := posted[client.ShapePostmark][3]
+	require.Equal(t, map[any]bool{"7": true, "8": true}, orders, "both batches have the id of the answer")
+	delivery := came[client.ShapePostmark][0]
 	require.Equal(t, []any{pm["MessageID"], "größe 2", map[string]any{"order": "7"}, "Delivery"},
 		[]any{delivery["MessageID"], delivery["Tag"], delivery["Metadata"], delivery["RecordType"]})
-	data := posted[client.ShapeResend][4]["data"].(map[string]any)
+	data := came[client.ShapeResend][0]["data"].(map[string]any)
 	require.Equal(t, []any{re["id"], map[string]any{"order": "7"}, []any{"ann@example.com"},
 		[]any{map[string]any{"name": "X-Order", "value": "№ 7"}}},
 		[]any{data["email_id"], data["tags"], data["to"], data["headers"]})
@@ -282,6 +286,6 @@ func TestEventsOfMailgunAreTheSame(t *testing.T) {
 		posted = append(posted, eventOf(t, client.ShapeMailgun, body))
 	}
 	require.Len(t, posted, 4, "all but that it is sent again")
-	require.Equal(t, posted, f.get("/v3/"+domain+"/events").object(t)["items"])
+	require.Equal(t, posted, f.get("/v3/" + domain + "/events").object(t)["items"])
 	require.Contains(t, fmt.Sprint(posted), "code:607")
 }
