@@ -28,11 +28,11 @@ var shape = map[string]int{
 	"exported names of service":       30,
 	longFunctions:                     20,
 	"thousands of lines, at most":     145, // of Go, and of the part of the OpenAPI document that is not generated
-	linesOfRest:                       117,
+	linesOfRest:                       118,
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
-	linesOfWays:                       5800,
-	linesOfDialect:                    1600,
+	linesOfWays:                       5600,
+	linesOfDialect:                    1500,
 }
 
 // The lines of providers and of their simulator are counted apart, because each kind of provider adds some.

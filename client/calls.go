@@ -250,7 +250,8 @@ func (c *Client) ReplayEndpoint(
 
 // RotateEndpoint is POST /v1/endpoints/{id}/rotate: give an endpoint a new secret.
 //
-// Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
+// Posts are signed with the old one, too, for 24 hours. In the shapes of Mailgun and SendGrid only the new one counts.
+// Needs the scope `send`.
 func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "rotate"), struct{}{}, &out, options)
 	return out, err

@@ -8,6 +8,15 @@ const (
 	FormatMail  = "mail"  // mail to the addresses of a URL like mailto:ops@example.com
 )
 
+// The shapes of posts. An application that reads the webhooks of one of these services reads posts in its shape.
+const (
+	ShapeStandard = "standard" // as Standard Webhooks describes it
+	ShapeMailgun  = "mailgun"
+	ShapeSendGrid = "sendgrid"
+	ShapePostmark = "postmark"
+	ShapeResend   = "resend"
+)
+
 // The signatures of posts, as Standard Webhooks describes them.
 const (
 	SignatureHMAC    = "v1"  // HMAC-SHA256 with the secret
@@ -48,6 +57,11 @@ type EndpointSettings struct {
 	// signature and without `batch`, and only for endpoints of the installation. Default: as Standard Webhooks
 	// describes.
 	Format string `json:"format,omitempty" enum:"slack,mail"`
+	// Whose webhooks the posts are like, so that an application that reads those needs no change. `mailgun` and `resend`
+	// are signed with the `secret`, `sendgrid` with a private key whose `public_key` you get, and `postmark` is not
+	// signed. An update that the service has no event for is not posted. Only `sendgrid` may have `batch`. Default:
+	// `standard`.
+	Shape string `json:"shape,omitempty" enum:"standard,mailgun,sendgrid,postmark,resend"`
 	// Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the
 	// installation, and never changed. Default: false.
 	Everyone bool `json:"everyone,omitempty"`
@@ -70,7 +84,7 @@ type Endpoint struct {
 	HeaderNames []string `json:"header_names,omitempty"`
 	// Key of the signatures, `whsec_…`. Only in the answer in which it is new.
 	Secret string `json:"secret,omitempty"`
-	// Of signatures with `v1a`: `whpk_…`.
+	// Of signatures with `v1a`: `whpk_…`. In the shape of SendGrid: base64.
 	PublicKey string `json:"public_key,omitempty"`
 	// `failing`: the newest post failed.
 	State string `json:"state" enum:"active,failing,disabled"`

@@ -111,6 +111,13 @@ func TestEndpointPages(t *testing.T) {
 	pair := b.post("/endpoints", url.Values{"url": {app}, "signature": {"v1a"}, "once": {once}}).text
 	require.Regexp(t, `id="public-key">whpk_`, pair)
 	require.NotContains(t, pair, "new-secret")
+	bad = b.post("/endpoints", url.Values{"url": {app}, "shape": {"resend"}, "batch": {"yes"}})
+	require.Contains(t, bad.text, `<option value="resend" selected>`)
+	require.Contains(t, bad.text, `id="batch-wrong">In the shape of resend each post has one update.`)
+	once = regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/endpoints").text)[1]
+	shaped := b.post("/endpoints", url.Values{"url": {app}, "shape": {"sendgrid"}, "batch": {"yes"}, "once": {once}}).text
+	require.Contains(t, shaped, "like the webhooks of sendgrid, up to 1,000 updates each")
+	require.Regexp(t, `id="public-key">MFkw`, shaped)
 	audit := b.get("/operations/audit").text
 	for _, words := range []string{"added an endpoint", "gave an endpoint a new secret", "disabled an endpoint",
 		"enabled an endpoint", "had updates posted to an endpoint again", "removed an endpoint"} {

@@ -29,9 +29,10 @@ type foreign struct {
 }
 
 // newForeign returns a folder with the programs in testdata/dialects, and the product that speaks dialects.
-func newForeign(t *testing.T, dialects string) *foreign {
+func newForeign(t *testing.T, dialects string, settings ...string) *foreign {
 	t.Helper()
-	r := newRig(t, testkit.Embedded(), simulator.Options{KeepContent: true}, "SAFEDELIVR_DIALECTS="+dialects)
+	r := newRig(t, testkit.Embedded(), simulator.Options{KeepContent: true},
+		append(settings, "SAFEDELIVR_DIALECTS="+dialects)...)
 	r.start(r.addr, nil, "serve")
 	f := &foreign{rig: r, folder: t.TempDir()}
 	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/dialects")))

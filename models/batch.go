@@ -204,6 +204,7 @@ type Batch struct {
 	Envelope         *Envelope       `json:"envelope,omitempty"`    // nil: each recipient has a mail of its own
 	Lane             Lane            `json:"lane"`
 	Via              string          `json:"via,omitempty"`        // the dialect or protocol of the request; empty: our API
+	PartOf           ID              `json:"part_of,omitzero"`     // first batch of the request; zero: itself
 	LaneLimit        Limit           `json:"lane_limit,omitempty"` // that made it bulk; empty: it is as requested
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`

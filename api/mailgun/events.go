@@ -3,7 +3,6 @@ package mailgun
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/shape"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
@@ -22,16 +22,6 @@ const (
 	readItems = 300
 	maxFilter = 4 << 10 // bytes of a filter
 )
-
-// types are the updates that an event of Mailgun has. Of accepted there is none: the answer to the message says that.
-var types = map[string][]feed.Type{
-	"delivered":    {feed.Delivered},
-	"failed":       {feed.Failed, feed.Deferred, feed.Bounced},
-	"opened":       {feed.Opened},
-	"clicked":      {feed.Clicked},
-	"complained":   {feed.Complained},
-	"unsubscribed": {feed.Unsubscribed},
-}
 
 // filters are the parameters that select events by their words.
 var filters = []string{"event", "tags", "tag", "recipient", "to", "severity", "message-id", "from", "subject"}
@@ -45,39 +35,6 @@ type query struct {
 	limit      int
 	cursor     string
 	empty      bool // the page before the first
-}
-
-// item is an event as Mailgun writes it.
-type item struct {
-	ID        string  `json:"id"`
-	Event     string  `json:"event"`
-	Timestamp float64 `json:"timestamp"`
-	Level     string  `json:"log-level"`
-	Recipient string  `json:"recipient"`
-	Domain    string  `json:"recipient-domain"`
-	Severity  string  `json:"severity,omitempty"`
-	Reason    string  `json:"reason,omitempty"`
-
-	Tags      []string          `json:"tags"`
-	Variables map[string]string `json:"user-variables"`
-	Status    *status           `json:"delivery-status,omitempty"`
-	Message   struct {
-		Headers struct {
-			ID      string `json:"message-id"`
-			To      string `json:"to"`
-			From    string `json:"from"`
-			Subject string `json:"subject"`
-		} `json:"headers"`
-	} `json:"message"`
-
-	at   time.Time
-	from string // domain of the sender
-}
-
-type status struct {
-	Code        int    `json:"code"`
-	Message     string `json:"message"`
-	Description string `json:"description"`
 }
 
 // events is GET /v3/{domain}/events. The order is that in which the events were recorded, so that a reader who goes on
@@ -197,15 +154,15 @@ func given(values url.Values, name string) string {
 }
 
 // find returns the next events of a query, and where to go on.
-func find(r *dialect.Request, q query) ([]item, string, error) {
-	items := []item{}
+func find(r *dialect.Request, q query) ([]shape.MailgunEvent, string, error) {
+	items := []shape.MailgunEvent{}
 	if q.empty {
 		return items, "", nil
 	}
-	read := updates.Query{Cursor: q.cursor, From: q.begin, To: q.end, By: r.Who.User}
-	for name, of := range types {
-		if q.words["event"].matches(name) {
-			read.Events = append(read.Events, of...)
+	read := updates.Query{Cursor: q.cursor, From: q.begin, To: q.end, By: r.Who.User, Listed: true}
+	for _, t := range feed.Types { // there is no accepted: the answer to the message says that
+		if word := shape.Mailgun.Word(t); word != "" && q.words["event"].matches(word) {
+			read.Events = append(read.Events, t)
 		}
 	}
 	for n := 0; len(items) < q.limit && len(read.Events) > 0; n++ {
@@ -218,10 +175,9 @@ func find(r *dialect.Request, q query) ([]item, string, error) {
 			return nil, "", err
 		}
 		for i := range page.Updates {
-			it, ok := itemOf(&page.Updates[i])
-			if ok && q.selects(&it) {
-				it.refused(r)
-				items = append(items, it)
+			u := &page.Updates[i]
+			if e := shape.MailgunOf(u); shape.Mailgun.Has(u.Type(), u.Reason) && q.selects(&e) {
+				items = append(items, e)
 			}
 		}
 		if read.Cursor = page.Next; !page.More {
@@ -231,85 +187,12 @@ func find(r *dialect.Request, q query) ([]item, string, error) {
 	return items, read.Cursor, nil
 }
 
-// itemOf returns an update as an event of Mailgun.
-func itemOf(d *feed.Described) (it item, ok bool) {
-	kind := d.Type()
-	for name, of := range types {
-		if slices.Contains(of, kind) {
-			it.Event, ok = name, true
-		}
-	}
-	to, from := d.To(), d.From()
-	it.ID = fmt.Sprintf("%s-%d-%s", d.Log, d.Number, strings.TrimPrefix(string(kind), "log."))
-	it.Timestamp, it.at, it.Level = float64(d.At.UnixMilli())/1000, d.At, "info"
-	it.Recipient, it.Domain, it.from = to.Email, models.DomainOf(to.Email), models.DomainOf(from.Email)
-	it.Tags, it.Variables = d.Tags, d.Metadata
-	if it.Tags == nil {
-		it.Tags = []string{}
-	}
-	if it.Variables == nil {
-		it.Variables = map[string]string{}
-	}
-	h := &it.Message.Headers
-	h.ID, h.To, h.From, h.Subject = strings.Trim(d.RFCMessageID, "<>"), to.Email, from.Email, d.Subject()
-	words := d.Reason.Words()
-	switch kind {
-	case feed.Delivered:
-		it.Status = &status{Code: 250, Message: "OK"}
-	case feed.Deferred, feed.Bounced:
-		it.Level, it.Severity, it.Reason = "warn", "temporary", "generic"
-		it.Status = &status{Code: 450, Message: words, Description: words}
-	case feed.Failed:
-		it.Level, it.Severity, it.Reason = "error", "permanent", "generic"
-		it.Status = &status{Code: 550, Message: words, Description: words}
-		switch d.Reason {
-		case models.OutcomeUnknown, models.NoFinalEvent: // it may have arrived
-			it.Level, it.Severity = "warn", "temporary"
-		case models.MailboxInvalid, models.MailboxFull, models.BounceUnknown, models.PolicyContent, models.PolicyReputation:
-			it.Reason = "bounce"
-		case models.SuppressedBounce:
-			it.Reason, it.Status.Code = "suppress-bounce", bouncedBefore
-		case models.SuppressedComplaint:
-			it.Reason, it.Status.Code = "suppress-complaint", complainedBefore
-		case models.SuppressedUnsubscribe, models.Suppressed:
-			it.Reason, it.Status.Code = "suppress-unsubscribe", unsubscribedBefore
-		}
-	}
-	return it, ok && d.Log.Recipient() > 0 // others are about the batch
-}
-
-// Codes of mail that was not sent because of earlier mail. Applications turn off an address that bounced or complained.
-const (
-	bouncedBefore      = 605
-	unsubscribedBefore = 606
-	complainedBefore   = 607
-)
-
-// refused sets the code of mail to an address on a suppression list by what the list says.
-func (it *item) refused(r *dialect.Request) {
-	if it.Reason != "suppress-unsubscribe" || it.Recipient == "" {
-		return
-	}
-	entries, err := r.Service.Suppressions.Of(r.Context(), r.Who, it.Recipient)
-	if err != nil {
-		return // it is on the list for everyone, or on none any more
-	}
-	for i := range entries {
-		switch models.SuppressionReason(entries[i].Reason) {
-		case models.Complaint:
-			it.Reason, it.Status.Code = "suppress-complaint", complainedBefore
-			return
-		case models.HardBounce:
-			it.Reason, it.Status.Code = "suppress-bounce", bouncedBefore
-		}
-	}
-}
-
 // selects reports whether a query selects an event.
-func (q *query) selects(it *item) bool {
+func (q *query) selects(it *shape.MailgunEvent) bool {
 	h := &it.Message.Headers
 	ofDomain := func(domain string) bool { return strings.EqualFold(domain, q.domain) }
-	if q.domain != "" && it.from != "" && !ofDomain(it.from) && !ofDomain(models.DomainOf(h.ID)) { // that of the path
+	from := models.DomainOf(h.From)
+	if q.domain != "" && from != "" && !ofDomain(from) && !ofDomain(models.DomainOf(h.ID)) { // that of the path
 		return false
 	}
 	if slices.ContainsFunc(q.tags, func(e expression) bool { return !e.matches(it.Tags...) }) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/shape"
 )
 
 // A logQuery is the body of a query for logs.
@@ -82,15 +84,15 @@ func logs(r *dialect.Request) (dialect.Answer, error) {
 	}
 	out := make([]logItem, len(items))
 	for i := range items {
-		out[i] = logItem{item: items[i], At: items[i].at.UTC().Format("2006-01-02T15:04:05.000Z")}
-		out[i].Domain.Name = items[i].from
+		out[i] = logItem{MailgunEvent: items[i], At: items[i].At.UTC().Format("2006-01-02T15:04:05.000Z")}
+		out[i].Domain.Name = models.DomainOf(items[i].Message.Headers.From)
 	}
 	return dialect.Answer{Body: map[string]any{"items": out, "pagination": map[string]string{"next": next}}}, nil
 }
 
 // logItem is an event in the answer of logs.
 type logItem struct {
-	item
+	shape.MailgunEvent
 	At     string `json:"@timestamp"`
 	Domain struct {
 		Name string `json:"name"`

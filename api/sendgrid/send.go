@@ -26,6 +26,7 @@ type request struct {
 	parts  []dialect.Object // personalizations
 	groups [][]int          // of personalizations that share a batch
 	alone  []bool           // a group is one mail to several
+	first  models.ID        // batch of the first group, whose id is the answer
 }
 
 // send is POST /v3/mail/send.
@@ -48,7 +49,6 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	if sandbox {
 		return dialect.Answer{Status: http.StatusOK}, nil
 	}
-	var first models.ID
 	err := r.Once(dialect.Digest(q.Object), func(repeat service.Repeat) error {
 		for i := range q.groups {
 			id, err := q.accept(r, i, dialect.Part(repeat, i, q.Object))
@@ -56,13 +56,13 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 				return err // a repeat stores the rest
 			}
 			if i == 0 {
-				first = id
+				q.first = id
 			}
 		}
 		return nil
 	})
-	header := http.Header{"X-Message-Id": {strings.ReplaceAll(first.String(), "-", "")}}
-	return dialect.Answer{Status: http.StatusAccepted, Batch: first, Header: header}, err
+	header := http.Header{"X-Message-Id": {strings.ReplaceAll(q.first.String(), "-", "")}}
+	return dialect.Answer{Status: http.StatusAccepted, Batch: q.first, Header: header}, err
 }
 
 // check reads the personalizations and groups them.
@@ -111,7 +111,10 @@ func (q *request) setting(group, name string) bool {
 
 // accept stores the mail of a group. Without a repeat it only checks it.
 func (q *request) accept(r *dialect.Request, group int, repeat *service.Repeat) (models.ID, error) {
-	a, err := r.Accept(repeat, func(in *intake.Intake) error { return q.read(in, group) })
+	a, err := r.Accept(repeat, func(in *intake.Intake) error {
+		in.PartOf = q.first
+		return q.read(in, group)
+	})
 	return a.ID, err
 }
 

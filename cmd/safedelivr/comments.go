@@ -16,6 +16,7 @@ var comments = map[string]string{
 	"EndpointSettings.Ordered":          "A post waits until the one before it was accepted or given up. Default: false.",
 	"EndpointSettings.Rate":             "Posts per second at most, evenly spaced. Default: any number.",
 	"EndpointSettings.Sender":           "With the format `mail`: the address that the posts come from. The user must be allowed to send from it.",
+	"EndpointSettings.Shape":            "Whose webhooks the posts are like, so that an application that reads those needs no change. `mailgun` and `resend` are signed with the `secret`, `sendgrid` with a private key whose `public_key` you get, and `postmark` is not signed. An update that the service has no event for is not posted. Only `sendgrid` may have `batch`. Default: `standard`.",
 	"EndpointSettings.Signature":        "How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get. Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.",
 	"EndpointSettings.Tags":             "Only mail with one of these tags. Default: all mail.",
 	"EndpointSettings.URL":              "An address that begins with https:// or http://. With the format `mail`: mailto: and up to 20 addresses, separated by commas.",

@@ -63,6 +63,8 @@ func endpointCommand(c *cli) *cobra.Command {
 				"sender": "with --format mail: the address that they come from",
 				"signature": "v1: with a secret that you have, too (default); v1a: with a private key, whose public one " +
 					"you get",
+				"shape": "whose webhooks the posts are like, for applications that read those: standard (default), mailgun, " +
+					"sendgrid, postmark or resend",
 				"headers":  "header field of the posts, 'Name: value'; may be given several times",
 				"everyone": "with --installation: updates of the mail of all users, in place of notices",
 				"at_once":  fmt.Sprintf("posts at once at most (default: %d)", endpoint.DefaultAtOnce),

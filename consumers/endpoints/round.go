@@ -272,7 +272,8 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 		out.answer.Status, out.answer.Took = http.StatusAccepted, time.Since(out.at)
 		return out
 	}
-	out.answer, out.err = r.p.cfg.Client.Post(ctx, r.e.URL, r.e.Header(id, out.at, body), body)
+	header, body := r.e.Request(id, out.at, body)
+	out.answer, out.err = r.p.cfg.Client.Post(ctx, r.e.URL, header, body)
 	return out
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/shape"
 )
 
 // The types of posts that are not about one update.
@@ -53,6 +54,7 @@ type Endpoint struct {
 	AtOnce      int               `json:"at_once,omitempty"`    // posts at once at most; 0: DefaultAtOnce
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
 	Format      Format            `json:"format,omitempty"`
+	Shape       shape.Name        `json:"shape,omitempty"`    // of Signed
 	Sender      *Sender           `json:"sender,omitempty"`   // of Mail
 	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, no notices
 	Start       Start             `json:"start,omitzero"`     // of Everyone
@@ -102,8 +104,16 @@ type Disabled struct {
 	Why string    `json:"why"`
 }
 
-// Body returns the body of a post with one message.
+// Body returns the body of a post with one message. In another shape than the standard one, the body of a test post is
+// an example.
 func (e *Endpoint) Body(m *Message) ([]byte, error) {
+	if e.Shape != shape.Standard {
+		d, ok := m.Data.(*feed.Described)
+		if !ok {
+			d = feed.Example(m.Timestamp)
+		}
+		return json.Marshal(e.Shape.Event(d))
+	}
 	switch e.Format {
 	case Slack:
 		return json.Marshal(map[string]string{"text": slackText.Replace(m.Text)})
@@ -137,9 +147,19 @@ type Message struct {
 	Provider  string    `json:"-"` // that it is about
 }
 
+// wanted reports whether updates of a type with a reason are posted.
+func (e *Endpoint) wanted(t feed.Type, r models.Reason) bool {
+	return feed.Wanted(e.Types, t) && e.Shape.Has(t, r)
+}
+
+// manyInPost reports whether a post may have several updates.
+func (e *Endpoint) manyInPost() bool {
+	return e.Format == Signed && (e.Shape == shape.Standard || e.Shape == shape.SendGrid)
+}
+
 // Wants reports whether updates of a type about the mail of a batch are posted.
 func (e *Endpoint) Wants(t feed.Type, b *feed.Batch) bool {
-	if !feed.Wanted(e.Types, t) {
+	if !e.wanted(t, "") {
 		return false
 	}
 	if len(e.Categories) > 0 && !slices.Contains(e.Categories, b.Category) {

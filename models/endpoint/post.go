@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/shape"
 )
 
 const (
@@ -91,8 +92,8 @@ func NewComposer(store ComposerStore) *Composer {
 func (c *Composer) Read(
 	ctx context.Context, e *Endpoint, user string, after feed.Position, limit int,
 ) (feed.Page, error) {
-	wants := func(ctx context.Context, t feed.Type, batch models.ID) (bool, error) {
-		if !feed.Wanted(e.Types, t) {
+	wants := func(ctx context.Context, t feed.Type, r models.Reason, batch models.ID) (bool, error) {
+		if !e.wanted(t, r) {
 			return false, nil
 		}
 		b, err := c.describer.Batch(ctx, batch)
@@ -102,15 +103,15 @@ func (c *Composer) Read(
 		After: after,
 		Limit: limit,
 		Match: func(ctx context.Context, chunk models.ID, v *models.FeedChange) (bool, error) {
-			return wants(ctx, feed.TypeOf(v.State, v.Event), chunk.Batch())
+			return wants(ctx, feed.TypeOf(v.State, v.Event), v.Reason, chunk.Batch())
 		},
 		Suppression: func(ctx context.Context, s *models.FeedSuppression) (bool, error) {
 			if s.Log.IsZero() {
 				return e.Wants(feed.SuppressionAdded, &feed.Batch{Category: s.Category}), nil
 			}
-			return wants(ctx, feed.SuppressionAdded, s.Log.Batch())
+			return wants(ctx, feed.SuppressionAdded, "", s.Log.Batch())
 		},
-		Notice: func(n *models.Notice) bool { return feed.Wanted(e.Types, feed.Type(n.Kind)) },
+		Notice: func(n *models.Notice) bool { return e.wanted(feed.Type(n.Kind), "") },
 	})
 }
 
@@ -118,7 +119,7 @@ func (c *Composer) Read(
 // for.
 func (c *Composer) Compose(ctx context.Context, e *Endpoint, of Part, updates []feed.Update) ([]Post, error) {
 	user, from := cmp.Or(of.User, e.User), of.From
-	if !of.Batch || e.Format != Signed {
+	if !of.Batch || !e.manyInPost() {
 		updates = updates[:min(len(updates), describedAtOnce)]
 		messages, err := c.messages(ctx, e, user, updates)
 		posts := make([]Post, len(messages))
@@ -137,17 +138,23 @@ func (c *Composer) Compose(ctx context.Context, e *Endpoint, of Part, updates []
 		}
 		for _, m := range messages {
 			if size += len(m); size > maxBody && len(all) > 0 {
-				return batchOf(user, from, updates[:len(all)], all)
+				return e.batchOf(user, from, updates[:len(all)], all)
 			}
 			all = append(all, m)
 		}
 	}
-	return batchOf(user, from, updates, all)
+	return e.batchOf(user, from, updates, all)
 }
 
 // batchOf returns one post of updates.
-func batchOf(user string, from feed.Position, updates []feed.Update, messages []json.RawMessage) ([]Post, error) {
-	body, err := json.Marshal(&Message{Type: Batch, Timestamp: updates[len(updates)-1].At, Data: messages})
+func (e *Endpoint) batchOf(
+	user string, from feed.Position, updates []feed.Update, messages []json.RawMessage,
+) ([]Post, error) {
+	var content any = &Message{Type: Batch, Timestamp: updates[len(updates)-1].At, Data: messages}
+	if e.Shape == shape.SendGrid {
+		content = messages
+	}
+	body, err := json.Marshal(content)
 	return []Post{{User: user, From: from, Updates: updates, Batch: true, Body: body}}, err
 }
 
@@ -156,6 +163,9 @@ func (c *Composer) messages(
 	ctx context.Context, e *Endpoint, user string, updates []feed.Update,
 ) ([]json.RawMessage, error) {
 	described, err := c.describer.Describe(ctx, user, updates)
+	if err == nil && e.Shape != shape.Standard {
+		err = c.describer.AddListed(ctx, user, described)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
@@ -8,9 +9,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models/shape"
 )
 
 // Signature is how posts are signed. The words are those of Standard Webhooks.
@@ -68,7 +72,33 @@ func (s *Secret) sign(content []byte) string {
 	return string(HMAC) + "," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Header returns the header fields of a post with an ID: its own, and those of Standard Webhooks.
+// Keys returns what receivers verify posts with, and its kind: the newest secret, or the public key of a private one.
+// All are empty if nothing is signed.
+func (e *Endpoint) Keys() (kind Signature, secret, public string) {
+	s := &e.Secrets[0]
+	switch {
+	case e.Format != Signed || e.Shape == shape.Postmark:
+		return "", "", ""
+	case e.Shape == shape.SendGrid:
+		return "", "", s.publicP256()
+	}
+	return s.Signature, s.String(), s.Public()
+}
+
+// Request returns the header fields and the body of an attempt to make a post with an ID. Each attempt at a post in the
+// shape of Mailgun has a token of its own.
+func (e *Endpoint) Request(id string, at time.Time, content []byte) (http.Header, []byte) {
+	switch {
+	case e.Shape == shape.Mailgun:
+		content = e.mailgunBody(at, content)
+	case e.Shape == shape.SendGrid && !bytes.HasPrefix(content, []byte("[")):
+		content = slices.Concat([]byte("["), content, []byte("]"))
+	}
+	return e.Header(id, at, content), content
+}
+
+// Header returns the header fields of a post with an ID: its own, and those that its shape has, like the ones of
+// Standard Webhooks. An endpoint without secrets signs nothing.
 func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 	h := http.Header{}
 	for name, value := range e.Headers {
@@ -76,10 +106,19 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", "Safedelivr")
-	if e.Format == Slack {
+	stamp, prefix := strconv.FormatInt(at.Unix(), 10), "webhook"
+	switch {
+	case e.Format == Slack || e.Shape == shape.Mailgun || e.Shape == shape.Postmark:
 		return h
+	case e.Shape == shape.SendGrid:
+		h.Set(sendGridPrefix+"Timestamp", stamp)
+		if len(e.Secrets) > 0 {
+			h.Set(sendGridPrefix+"Signature", e.Secrets[0].signP256(append([]byte(stamp), body...)))
+		}
+		return h
+	case e.Shape == shape.Resend:
+		prefix = "svix"
 	}
-	stamp := strconv.FormatInt(at.Unix(), 10)
 	content := append(fmt.Appendf(make([]byte, 0, len(body)+100), "%s.%s.", id, stamp), body...)
 	var signatures []string
 	for i := range e.Secrets {
@@ -87,9 +126,11 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 			signatures = append(signatures, s.sign(content))
 		}
 	}
-	h.Set("webhook-id", id)
-	h.Set("webhook-timestamp", stamp)
-	h.Set("webhook-signature", strings.Join(signatures, " "))
+	h.Set(prefix+"-id", id)
+	h.Set(prefix+"-timestamp", stamp)
+	if len(signatures) > 0 {
+		h.Set(prefix+"-signature", strings.Join(signatures, " "))
+	}
 	return h
 }
 

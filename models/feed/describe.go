@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -42,6 +43,38 @@ type Described struct {
 
 	batch      *Batch
 	to, values *models.Recipient // nil: they are not known
+	listed     models.SuppressionReason
+}
+
+// Listed returns why the address is on the suppression list that stopped the mail, or "". Describer.AddListed sets it.
+func (d *Described) Listed() models.SuppressionReason { return d.listed }
+
+// Request returns the first batch of the request that the mail came by. Nearly always it is the batch of the mail.
+func (d *Described) Request() models.ID {
+	if d.batch == nil || d.batch.request.IsZero() {
+		return d.Batch
+	}
+	return d.batch.request
+}
+
+// Category returns the category of the mail, or "".
+func (d *Described) Category() string {
+	if d.batch == nil {
+		return ""
+	}
+	return d.batch.Category
+}
+
+// Headers returns the header fields that the sender gave the mail. Of large ones only the Message-ID is kept.
+func (d *Described) Headers() []models.Header {
+	if d.values == nil {
+		return nil
+	}
+	out := slices.Clone((&models.Content{Headers: d.batch.headers}).HeadersOf(d.values))
+	for i := range out {
+		out[i].Value = d.values.Fill(out[i].Value, nil)
+	}
+	return out
 }
 
 // From returns the sender of the mail. It is empty if the content was removed.
@@ -82,12 +115,13 @@ type Batch struct {
 	Category string
 	Metadata map[string]string
 
-	from      models.Address
-	subject   string
-	messageID models.Content // the header field of the Message-ID
-	shared    bool           // all recipients have one mail
-	removed   bool           // its content was removed
-	read      time.Time      // when it was read
+	request models.ID // first batch of the request
+	from    models.Address
+	subject string
+	headers []models.Header // of the sender; without others than the Message-ID if they have more than maxHeaders bytes
+	shared  bool            // all recipients have one mail
+	removed bool            // its content was removed
+	read    time.Time       // when it was read
 }
 
 // Describer describes updates. Its methods may be called by many goroutines at once.
@@ -109,6 +143,8 @@ const (
 	// A batch is read again after batchAge, because its content may be removed.
 	batchAge    = time.Minute
 	keptBatches = 4096
+
+	maxHeaders = 16 << 10 // bytes of the header fields of a batch that are kept
 )
 
 // NewDescriber returns a Describer.
@@ -203,9 +239,48 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 		if b.shared {
 			out[i].values = &recipients[0]
 		}
-		out[i].RFCMessageID = b.messageID.MessageID(out[i].values)
+		out[i].RFCMessageID = (&models.Content{Headers: b.headers}).MessageID(out[i].values)
 	}
 	return nil
+}
+
+// AddListed reads why addresses are on a suppression list of the owner of a feed, for the mail that one has stopped.
+func (d *Describer) AddListed(ctx context.Context, owner string, described []Described) error {
+	var hashes []models.AddressHash
+	stopped := map[models.AddressHash][]*Described{}
+	for i := range described {
+		u := &described[i]
+		if u.to == nil || u.Reason != models.Suppressed && u.Reason != models.SuppressedUnsubscribe {
+			continue
+		}
+		hash := models.HashAddress(u.to.Email)
+		hashes, stopped[hash] = append(hashes, hash), append(stopped[hash], u)
+	}
+	if len(hashes) == 0 {
+		return nil
+	}
+	entries, err := d.store.SuppressionsOf(ctx, ListOf(owner), hashes...)
+	for i := range entries {
+		e := &entries[i]
+		for _, u := range stopped[e.Hash] {
+			strength := func(r models.SuppressionReason) int { return slices.Index(models.SuppressionReasons, r) }
+			if e.InEffect(time.Now()) && (u.listed == "" || strength(e.Reason) < strength(u.listed)) {
+				u.listed = e.Reason
+			}
+		}
+	}
+	return err
+}
+
+// Example returns the update of a mail that was never sent: it was delivered at a time.
+func Example(at time.Time) *Described {
+	id := models.NewBatchID(at)
+	to := &models.Recipient{Email: "test@example.com"}
+	return &Described{
+		Log: id.Log(1), Batch: id, Number: 1, State: models.Success, At: at, Tags: []string{"test"},
+		Metadata: map[string]string{"test": "yes"}, RFCMessageID: "<" + id.String() + "@example.com>", to: to, values: to,
+		batch: &Batch{from: models.Address{Email: "sender@example.com"}, subject: "This is a test post of Safedelivr."},
+	}
 }
 
 // merged returns the values of both maps; those of the second count.
@@ -228,11 +303,18 @@ func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 	}
 	out := Batch{
 		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, shared: b.Envelope != nil,
-		from: b.Content.From, subject: b.Content.Subject,
+		request: b.PartOf, from: b.Content.From, subject: b.Content.Subject,
 		removed: gone || b.Redacted, read: time.Now(),
 	}
-	if at := models.FindHeader(b.Content.Headers, models.MessageIDField); at >= 0 {
-		out.messageID.Headers = b.Content.Headers[at : at+1]
+	size := 0
+	for _, h := range b.Content.Headers {
+		size += len(h.Name) + len(h.Value)
+	}
+	if out.headers = b.Content.Headers; size > maxHeaders {
+		out.headers = nil
+		if at := models.FindHeader(b.Content.Headers, models.MessageIDField); at >= 0 {
+			out.headers = []models.Header{b.Content.Headers[at]}
+		}
 	}
 	d.batches.Add(id, out)
 	return out, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/shape"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -95,16 +96,8 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	}
 	s.done(ctx, models.CreatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
-	v.Secret = newSecret(&e)
+	_, v.Secret, _ = e.Keys()
 	return v, err
-}
-
-// newSecret returns the newest secret of an endpoint; "": its posts are not signed, or with a key pair.
-func newSecret(e *endpoint.Endpoint) string {
-	if e.Format != endpoint.Signed {
-		return ""
-	}
-	return e.Secrets[0].String()
 }
 
 // head returns the position behind the newest update of a user.
@@ -175,9 +168,14 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 			return f.Err()
 		}
 		secret = ""
-		if apply(n, e); n.Signature != "" && n.Signature != string(e.Secrets[0].Signature) {
-			e.Rotate(endpoint.NewSecret(endpoint.Signature(n.Signature)), time.Now().Add(oldSecret))
-			secret = newSecret(e)
+		apply(n, e)
+		kind := endpoint.Signature(n.Signature)
+		if e.Shape == shape.Mailgun || e.Shape == shape.Resend {
+			kind = endpoint.HMAC
+		}
+		if kind != "" && kind != e.Secrets[0].Signature {
+			e.Rotate(endpoint.NewSecret(kind), time.Now().Add(oldSecret))
+			_, secret, _ = e.Keys()
 		}
 		return nil
 	})
@@ -220,7 +218,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (client.Endpoin
 	}
 	s.done(ctx, models.RotatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
-	v.Secret = newSecret(&e)
+	_, v.Secret, _ = e.Keys()
 	return v, err
 }
 
@@ -315,7 +313,8 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (client.EndpointT
 		out.Answer, err = s.mailer(ctx, &e, post, body)
 	} else {
 		var a outbound.Answer
-		a, err = s.out.Post(ctx, e.URL, e.Header(post, now, body), body)
+		header, body := e.Request(post, now, body)
+		a, err = s.out.Post(ctx, e.URL, header, body)
 		out = client.EndpointTest{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
 	}
 	if err != nil {
@@ -334,6 +333,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		EndpointSettings: client.EndpointSettings{
 			URL: e.URL, Description: e.Description, Tags: e.Tags, Categories: e.Categories, Events: names(e.Types),
 			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: string(e.Format), Everyone: e.Everyone,
+			Shape: string(e.Shape),
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        client.EndpointStateActive,
@@ -344,9 +344,8 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		FailureRate:  failureRate(state.Attempts),
 		CreatedAt:    e.Created,
 	}
-	if e.Format == endpoint.Signed {
-		v.Signature, v.PublicKey = string(e.Secrets[0].Signature), e.Secrets[0].Public()
-	}
+	kind, _, public := e.Keys()
+	v.Signature, v.PublicKey = string(kind), public
 	if e.Sender != nil {
 		v.User, v.Sender = e.Sender.User, e.Sender.From
 	}

@@ -143,7 +143,8 @@ type verb struct{ name, title, text, returns string }
 func commands(of func(caller.Caller) *Endpoints, guard *idempotency.Guard) []operation.Operation {
 	return []operation.Operation{
 		command(of, guard, verb{
-			"rotate", "Give an endpoint a new secret", "Posts are signed with the old one, too, for 24 hours.", anEndpoint,
+			"rotate", "Give an endpoint a new secret", "Posts are signed with the old one, too, for 24 hours. " +
+				"In the shapes of Mailgun and SendGrid only the new one counts.", anEndpoint,
 		}, byID((*Endpoints).Rotate)),
 		command(of, guard, verb{
 			"disable", "Disable an endpoint", "It gets no posts until it is enabled.", anEndpoint,

@@ -114,12 +114,14 @@ func (s *Endpoints) Request(ctx context.Context, user, id, post string) (client.
 	if e.Format == endpoint.Mail {
 		return out, nil
 	}
-	for name, values := range e.Header(a.Post, a.At, p.Body) {
+	e.Secrets = nil // a signature would let its reader post
+	header, body := e.Request(a.Post, a.At, p.Body)
+	out.Body = string(body)
+	for name, values := range header {
 		out.Header[name] = values[0]
 	}
 	for name := range e.Headers {
 		out.Header[http.CanonicalHeaderKey(name)] = hiddenValue
 	}
-	delete(out.Header, "Webhook-Signature")
 	return out, nil
 }

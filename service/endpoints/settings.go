@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/shape"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -20,10 +21,18 @@ import (
 func apply(n *client.EndpointSettings, e *endpoint.Endpoint) {
 	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, types(n.Events), n.Tags, n.Categories
 	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, endpoint.Format(n.Format)
-	e.Rate, e.AtOnce = n.Rate, n.AtOnce
+	e.Rate, e.AtOnce, e.Shape = n.Rate, n.AtOnce, shapeOf(n)
 	if e.Sender = nil; e.Format == endpoint.Mail {
 		e.Sender = &endpoint.Sender{User: n.User, From: n.Sender}
 	}
+}
+
+// shapeOf returns the shape of the posts of an endpoint.
+func shapeOf(n *client.EndpointSettings) shape.Name {
+	if n.Shape == client.ShapeStandard {
+		return shape.Standard
+	}
+	return shape.Name(n.Shape)
 }
 
 // types returns the types of updates with some names.
@@ -47,6 +56,8 @@ var reserved = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Host": true, "User-Agent": true, "Connection": true,
 	"Transfer-Encoding": true, "Trailer": true, "Te": true, "Upgrade": true,
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
+	"Svix-Id": true, "Svix-Timestamp": true, "Svix-Signature": true,
+	"X-Twilio-Email-Event-Webhook-Timestamp": true, "X-Twilio-Email-Event-Webhook-Signature": true,
 }
 
 // check returns the mistakes in the settings of an endpoint of a user, or of the installation.
@@ -78,6 +89,7 @@ func check(n *client.EndpointSettings, owner string) error {
 		f.Wrong("/at_once", "invalid_value", "With ordered there is one post at a time.")
 	}
 	checkFormat(n, owner, &f)
+	checkShape(n, owner, &f)
 	checkHeaders(n, &f)
 	return f.Err()
 }
@@ -99,6 +111,32 @@ func checkFormat(n *client.EndpointSettings, owner string, f *problem.Form) {
 	for name, value := range map[string]string{"user": n.User, "sender": n.Sender} {
 		if value != "" {
 			f.Wrong("/"+name, "invalid_value", "Only endpoints with the format mail have a %s.", name)
+		}
+	}
+}
+
+// checkShape finds settings that contradict the shape of another service.
+func checkShape(n *client.EndpointSettings, owner string, f *problem.Form) {
+	name := shapeOf(n)
+	if name == shape.Standard || f.At("/shape") {
+		return
+	}
+	signature := name == shape.Mailgun || name == shape.Resend
+	switch {
+	case n.Format != "":
+		f.Wrong("/shape", "invalid_value", "With the format %s there is no other shape.", n.Format)
+	case owner == feed.Installation && !n.Everyone:
+		f.Wrong("/shape", "invalid_value", "Notices have no shape of another service.")
+	case n.Batch && name != shape.SendGrid:
+		f.Wrong("/batch", "invalid_value", "In the shape of %s each post has one update.", name)
+	case n.Signature == client.SignatureEd25519 && signature:
+		f.Wrong("/signature", "invalid_value", "Posts in the shape of %s are signed with a secret (v1).", name)
+	case n.Signature != "" && !signature:
+		f.Wrong("/signature", "invalid_value", "The shape of %s says how posts are signed.", name)
+	}
+	for i, t := range n.Events {
+		if t := feed.Type(t); t != feed.All && t.Known("") && name.Word(t) == "" {
+			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "The shape of %s has no event for %s.", name, t)
 		}
 	}
 }

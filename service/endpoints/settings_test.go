@@ -66,7 +66,26 @@ func TestSettings(t *testing.T) {
 		"mail": {all, func(n *client.EndpointSettings) {
 			n.Format, n.URL, n.User, n.Sender = client.FormatMail, "mailto:ops@x.test", "ann", "a@x.test"
 		}, nil},
-		"mail without all": {all, func(n *client.EndpointSettings) { n.Format = client.FormatMail }, []string{"/url", "/user", "/sender"}},
+		"mail without all":  {all, func(n *client.EndpointSettings) { n.Format = client.FormatMail }, []string{"/url", "/user", "/sender"}},
+		"shape":             {ann, func(n *client.EndpointSettings) { n.Shape = client.ShapePostmark }, nil},
+		"standard shape":    {all, func(n *client.EndpointSettings) { n.Shape, n.Format = client.ShapeStandard, client.FormatSlack }, nil},
+		"unknown shape":     {ann, func(n *client.EndpointSettings) { n.Shape, n.Batch = "mandrill", true }, []string{"/shape"}},
+		"shape of notices":  {all, func(n *client.EndpointSettings) { n.Shape = client.ShapeMailgun }, []string{"/shape"}},
+		"shape of everyone": {all, func(n *client.EndpointSettings) { n.Shape, n.Everyone = client.ShapeMailgun, true }, nil},
+		"shape and format": {all, func(n *client.EndpointSettings) { n.Shape, n.Format = client.ShapeMailgun, client.FormatSlack },
+			[]string{"/shape"}},
+		"list of SendGrid":  {ann, func(n *client.EndpointSettings) { n.Shape, n.Batch = client.ShapeSendGrid, true }, nil},
+		"list of Resend":    {ann, func(n *client.EndpointSettings) { n.Shape, n.Batch = client.ShapeResend, true }, []string{"/batch"}},
+		"secret of Mailgun": {ann, func(n *client.EndpointSettings) { n.Shape, n.Signature = client.ShapeMailgun, "v1" }, nil},
+		"key pair of Resend": {ann, func(n *client.EndpointSettings) { n.Shape, n.Signature = client.ShapeResend, "v1a" },
+			[]string{"/signature"}},
+		"secret of SendGrid": {ann, func(n *client.EndpointSettings) { n.Shape, n.Signature = client.ShapeSendGrid, "v1" },
+			[]string{"/signature"}},
+		"no event of the shape": {ann, func(n *client.EndpointSettings) {
+			n.Shape, n.Events = client.ShapeResend, []string{"all", "log.opened", "log.unsubscribed", "batch.done", "lost"}
+		}, []string{"/events/4", "/events/2", "/events/3"}},
+		"header of a shape": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"svix-id": "1"} },
+			[]string{"/headers/svix-id"}},
 		"header":           {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"Authorization": "Bearer x"} }, nil},
 		"reserved header":  {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"webhook-id": "1"} }, []string{"/headers/webhook-id"}},
 		"name of a header": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"a b": "1"} }, []string{"/headers/a b"}},

@@ -108,6 +108,7 @@ func (in *Intake) batch() models.Batch {
 	m.checkMetadata("/metadata", b.Metadata)
 	c.TrackOpens, c.TrackClicks = b.TrackOpens, b.TrackClicks
 	c.Attachments = in.described()
+	batch.PartOf = in.PartOf
 	if batch.Category = b.Category; !ValidCategory(b.Category) {
 		m.Wrong("/category", "invalid_name", "%s", CategoryRule)
 	}

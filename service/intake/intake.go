@@ -65,7 +65,8 @@ func (c *Config) sendDefaults() (models.SendDefaults, error) {
 
 // Intake is a request while it is read and checked. It is not safe for concurrent use.
 type Intake struct {
-	Batch Batch // complete when Read has returned, because the fields may follow the recipients
+	Batch  Batch     // complete when Read has returned, because the fields may follow the recipients
+	PartOf models.ID // first batch of a request that is several; zero: it is that, or the only one
 	Mistakes
 
 	ctx context.Context //nolint:containedctx // an Intake belongs to one request

@@ -47,6 +47,7 @@ type Query struct {
 	State    models.State  // only updates to this state
 	Events   []feed.Type   // only updates of these types; empty: all changes of the state
 	Limit    int           // 0: the default; negative: not a number
+	Listed   bool          // read why addresses are on the suppression list, too: see feed.Described
 
 	// By is the user who reads; empty: the one whose updates they are.
 	By string
@@ -95,6 +96,9 @@ func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 	found, err := r.wait(ctx, user, &q, fq)
 	if err == nil {
 		p.Updates, err = r.tell.Describe(ctx, user, found.Updates)
+	}
+	if err == nil && q.Listed {
+		err = r.tell.AddListed(ctx, user, p.Updates)
 	}
 	if err != nil {
 		return p, readError("read updates", err)

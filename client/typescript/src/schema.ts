@@ -695,7 +695,7 @@ export interface paths {
         put?: never;
         /**
          * Give an endpoint a new secret
-         * @description Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
+         * @description Posts are signed with the old one, too, for 24 hours. In the shapes of Mailgun and SendGrid only the new one counts. Needs the scope `send`.
          */
         post: operations["rotateEndpoint"];
         delete?: never;
@@ -2822,6 +2822,11 @@ export interface components {
              * @enum {string}
              */
             format?: "slack" | "mail";
+            /**
+             * @description Whose webhooks the posts are like, so that an application that reads those needs no change. `mailgun` and `resend` are signed with the `secret`, `sendgrid` with a private key whose `public_key` you get, and `postmark` is not signed. An update that the service has no event for is not posted. Only `sendgrid` may have `batch`. Default: `standard`.
+             * @enum {string}
+             */
+            shape?: "standard" | "mailgun" | "sendgrid" | "postmark" | "resend";
             /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
             everyone?: boolean;
             /** @description With the format `mail`: ID or name of the user whose mail the posts are. */
@@ -2837,7 +2842,7 @@ export interface components {
             header_names?: string[];
             /** @description Key of the signatures, `whsec_…`. Only in the answer in which it is new. */
             secret?: string;
-            /** @description Of signatures with `v1a`: `whpk_…`. */
+            /** @description Of signatures with `v1a`: `whpk_…`. In the shape of SendGrid: base64. */
             public_key?: string;
             /**
              * @description `failing`: the newest post failed.
@@ -2926,6 +2931,11 @@ export interface components {
              * @enum {string}
              */
             format?: "slack" | "mail";
+            /**
+             * @description Whose webhooks the posts are like, so that an application that reads those needs no change. `mailgun` and `resend` are signed with the `secret`, `sendgrid` with a private key whose `public_key` you get, and `postmark` is not signed. An update that the service has no event for is not posted. Only `sendgrid` may have `batch`. Default: `standard`.
+             * @enum {string}
+             */
+            shape?: "standard" | "mailgun" | "sendgrid" | "postmark" | "resend";
             /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
             everyone?: boolean;
             /** @description With the format `mail`: ID or name of the user whose mail the posts are. */
