@@ -189,7 +189,7 @@ func TestShapeIsChanged(t *testing.T) {
 		require.Empty(t, again.Secret, "it is not new")
 		require.Equal(t, shape == client.ShapeMailgun, strings.HasPrefix(now.Secret, "whsec_"), shape)
 	}
-	require.Empty(t, change(`{"url": "https://example.com/x", "shape": "standard"}`).Shape)
+	require.Equal(t, client.ShapeStandard, change(`{"url": "https://example.com/x", "shape": "standard"}`).Shape)
 }
 
 // TestShapesOfForeignMail: an application gets back, in the shape of the service whose API it sends by, the ids that the

@@ -121,15 +121,6 @@ func (s *Service) acceptOnce(
 	return a, replayed || found, stored, err
 }
 
-// exists reports whether a batch was stored, and not removed since.
-func (s *Service) exists(ctx context.Context, batch models.ID) (bool, error) {
-	_, err := s.store.Batch(ctx, batch)
-	if errors.Is(err, models.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // check returns the batch of a request that was read, with its times. It checks it against the rules of now.
 func (s *Service) check(
 	ctx context.Context, who Caller, in *intake.Intake, requested time.Time,

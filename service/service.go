@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -198,7 +199,13 @@ func New(d Deps) *Service {
 	}
 	s.accepting = *s.guard
 	if cfg.KeepLogs > 2*cfg.Idempotency {
-		s.accepting.Stored = s.exists
+		s.accepting.Stored = func(ctx context.Context, batch models.ID) (bool, error) {
+			_, err := d.Store.Batch(ctx, batch)
+			if errors.Is(err, models.ErrNotFound) {
+				return false, nil
+			}
+			return err == nil, err
+		}
 	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true

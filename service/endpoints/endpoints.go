@@ -333,7 +333,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		EndpointSettings: client.EndpointSettings{
 			URL: e.URL, Description: e.Description, Tags: e.Tags, Categories: e.Categories, Events: names(e.Types),
 			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: string(e.Format), Everyone: e.Everyone,
-			Shape: string(e.Shape),
+			Shape: cmp.Or(string(e.Shape), client.ShapeStandard),
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        client.EndpointStateActive,
