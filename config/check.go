@@ -96,14 +96,14 @@ func (c *Config) checkPair(certKey, cert, keyKey, key string, wrong wrongFunc) {
 
 // checkSMTP checks the settings of SMTP.
 func (c *Config) checkSMTP(wrong wrongFunc) {
-	if c.SMTP.Listen != "" {
-		checkAddress("smtp.listen", c.SMTP.Listen, wrong)
+	for _, address := range c.SMTP.Listen {
+		checkAddress("smtp.listen", address, wrong)
 	}
-	if c.SMTPS.Listen != "" {
-		checkAddress("smtps.listen", c.SMTPS.Listen, wrong)
+	for _, address := range c.SMTPS.Listen {
+		checkAddress("smtps.listen", address, wrong)
 	}
 	c.checkPair("smtp.tls_cert", c.SMTP.TLSCert, "smtp.tls_key", c.SMTP.TLSKey, wrong)
-	if c.SMTPS.Listen != "" && c.SMTP.TLSCert == "" && c.TLS.Cert == "" {
+	if len(c.SMTPS.Listen) > 0 && c.SMTP.TLSCert == "" && c.TLS.Cert == "" {
 		wrong("smtp.tls_cert", "required if %s is set, unless %s is", c.Name("smtps.listen"), c.Name("tls.cert"))
 	}
 }

@@ -75,10 +75,10 @@ type TLS struct {
 
 // SMTP takes mail from applications by SMTP. It is on if Listen is set, or that of SMTPS.
 type SMTP struct {
-	// address at which processes with the role `api` take mail by SMTP, as `host:port`, like `:587`; see
-	// [switch](switch.md#smtp). Clients begin TLS by STARTTLS. Without a certificate only clients on the same machine can
-	// log in
-	Listen string `koanf:"listen"`
+	// addresses at which processes with the role `api` take mail by SMTP, separated by commas, as `host:port`, like
+	// `:587,:2525`; see [switch](switch.md#smtp). Clients begin TLS by STARTTLS. Without a certificate only clients on the
+	// same machine can log in
+	Listen []string `koanf:"listen"`
 	// file of a certificate with its chain (PEM) for SMTP. If it is not set, it is `TLS_CERT`. A new file is used within a
 	// second
 	TLSCert string `koanf:"tls_cert"`
@@ -88,9 +88,9 @@ type SMTP struct {
 
 // SMTPS is SMTP in TLS from the first byte.
 type SMTPS struct {
-	// address at which processes with the role `api` take mail by SMTP in TLS from the first byte, as `host:port`, like
-	// `:465`; needs a certificate
-	Listen string `koanf:"listen"`
+	// addresses at which processes with the role `api` take mail by SMTP in TLS from the first byte, separated by commas,
+	// as `host:port`, like `:465`; they need a certificate
+	Listen []string `koanf:"listen"`
 }
 
 // Traces configures tracing. It is on if Endpoint is set.

@@ -33,19 +33,23 @@ func Check(ctx context.Context, cfg *config.Config, found error) error {
 			add(err)
 		}
 	}
-	addresses := map[string]string{"listen": cfg.Listen, "smtp.listen": cfg.SMTP.Listen, "smtps.listen": cfg.SMTPS.Listen}
+	addresses := map[string][]string{
+		"listen": {cfg.Listen}, "smtp.listen": cfg.SMTP.Listen, "smtps.listen": cfg.SMTPS.Listen,
+	}
 	if at := cfg.Metrics.Listen; at != "off" && at != config.Defaults().Metrics.Listen {
-		addresses["metrics.listen"] = at
+		addresses["metrics.listen"] = []string{at}
 	}
 	for _, setting := range []string{"listen", "smtp.listen", "smtps.listen", "metrics.listen"} {
-		if wrong[setting] || addresses[setting] == "" {
-			continue
+		for _, address := range addresses[setting] {
+			if wrong[setting] || address == "" {
+				continue
+			}
+			l, err := listenOn(ctx, cfg, setting, address)
+			if err == nil {
+				_ = l.Close() // the server listens there in a moment
+			}
+			add(err)
 		}
-		l, err := listenOn(ctx, cfg, setting, addresses[setting])
-		if err == nil {
-			_ = l.Close() // the server listens there in a moment
-		}
-		add(err)
 	}
 	return errors.Join(mistakes...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/submission"
@@ -20,13 +21,13 @@ const (
 // submissions takes mail by SMTP. Its fields are nil if that is off.
 type submissions struct {
 	server        *submission.Server
-	plain, secure net.Listener // either may be nil
+	plain, secure []net.Listener
 }
 
 // listenSMTP opens the listeners of SMTP.
 func (a *App) listenSMTP(ctx context.Context) error {
 	m := &a.mailbox
-	if !a.cfg.Has("api") || a.cfg.SMTP.Listen+a.cfg.SMTPS.Listen == "" {
+	if !a.cfg.Has("api") || len(a.cfg.SMTP.Listen)+len(a.cfg.SMTPS.Listen) == 0 {
 		return nil
 	}
 	var secure *tls.Config
@@ -34,17 +35,17 @@ func (a *App) listenSMTP(ctx context.Context) error {
 		secure = a.smtpCerts.serverConfig()
 	}
 	open := new(perclient.Counts)
-	limited := func(setting, address string, refuse func(net.Conn)) (net.Listener, error) {
-		if address == "" {
-			return nil, nil //nolint:nilnil // it is off
+	limited := func(setting string, addresses []string, refuse func(net.Conn)) (out []net.Listener, err error) {
+		for _, address := range addresses {
+			l, err := listenOn(ctx, a.cfg, setting, address)
+			if err != nil {
+				return out, err
+			}
+			out = append(out, newPlaces(&addressLimiter{
+				Listener: l, trusted: a.cfg.ProxyNetworks(), most: smtpAddressConnections, open: open, refuse: refuse,
+			}, smtpConnections))
 		}
-		l, err := listenOn(ctx, a.cfg, setting, address)
-		if err != nil {
-			return nil, err
-		}
-		return newPlaces(&addressLimiter{
-			Listener: l, trusted: a.cfg.ProxyNetworks(), most: smtpAddressConnections, open: open, refuse: refuse,
-		}, smtpConnections), nil
+		return out, nil
 	}
 	var err error
 	if m.plain, err = limited("smtp.listen", a.cfg.SMTP.Listen, submission.Refuse); err != nil {
@@ -53,7 +54,7 @@ func (a *App) listenSMTP(ctx context.Context) error {
 	if m.secure, err = limited("smtps.listen", a.cfg.SMTPS.Listen, func(c net.Conn) { _ = c.Close() }); err != nil {
 		return err
 	}
-	if secure == nil && !onLoopback(m.plain.Addr()) {
+	if secure == nil && !onLoopback(m.plain) {
 		a.log.Warn("SMTP has no certificate, so only clients on this machine can log in; " +
 			"set SAFEDELIVR_SMTP_TLS_CERT and _KEY")
 	}
@@ -61,23 +62,24 @@ func (a *App) listenSMTP(ctx context.Context) error {
 	return nil
 }
 
-// onLoopback reports whether only this machine reaches an address.
-func onLoopback(a net.Addr) bool {
-	at, err := netip.ParseAddrPort(a.String())
-	return err == nil && at.Addr().Unmap().IsLoopback()
+// onLoopback reports whether only this machine reaches listeners.
+func onLoopback(ls []net.Listener) bool {
+	return !slices.ContainsFunc(ls, func(l net.Listener) bool {
+		at, err := netip.ParseAddrPort(l.Addr().String())
+		return err != nil || !at.Addr().Unmap().IsLoopback()
+	})
 }
 
 // serve serves the listeners until stop is called.
 func (m *submissions) serve(failed chan<- error) {
-	each := func(l net.Listener, serve func(net.Listener) error) {
-		if l == nil {
-			return
+	each := func(ls []net.Listener, serve func(net.Listener) error) {
+		for _, l := range ls {
+			go func() {
+				if err := serve(l); err != nil {
+					failed <- fmt.Errorf("smtp: %w", err)
+				}
+			}()
 		}
-		go func() {
-			if err := serve(l); err != nil {
-				failed <- fmt.Errorf("smtp: %w", err)
-			}
-		}()
 	}
 	if m.server != nil {
 		each(m.plain, m.server.Serve)
@@ -94,9 +96,7 @@ func (m *submissions) stop(ctx context.Context) {
 
 // close closes the listeners of a process that is not served.
 func (m *submissions) close() {
-	for _, l := range []net.Listener{m.plain, m.secure} {
-		if l != nil {
-			_ = l.Close() // after stop it is closed already
-		}
+	for _, l := range slices.Concat(m.plain, m.secure) {
+		_ = l.Close() // after stop it is closed already
 	}
 }

@@ -25,7 +25,7 @@ func TestSubmission(t *testing.T) {
 		cert, key := filepath.Join(dir, own+"cert.pem"), filepath.Join(dir, own+"key.pem")
 		ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
 		a := serveApp(t, slog.New(slog.DiscardHandler),
-			"SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0", "SAFEDELIVR_SMTPS_LISTEN=127.0.0.1:0",
+			"SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0,127.0.0.1:0", "SAFEDELIVR_SMTPS_LISTEN=127.0.0.1:0",
 			"SAFEDELIVR_"+own+"TLS_CERT="+cert, "SAFEDELIVR_"+own+"TLS_KEY="+key,
 			"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_EVENTS=none",
 			"SAFEDELIVR_PROVIDERS_SG_BASE_URL=http://127.0.0.1:1")
@@ -33,7 +33,7 @@ func TestSubmission(t *testing.T) {
 		secret := newKey(t, a, models.KeyOptions{})
 		secure := &tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 		login := smtp.PlainAuth("", "apikey", secret, "127.0.0.1")
-		first, err := smtp.Dial(a.mailbox.plain.Addr().String())
+		first, err := smtp.Dial(a.mailbox.plain[1].Addr().String())
 		require.NoError(t, err)
 		require.NoError(t, first.StartTLS(secure))
 		state, _ := first.TLSConnectionState()
@@ -41,7 +41,7 @@ func TestSubmission(t *testing.T) {
 
 		ca.Certificate(t, cert, key, "127.0.0.1", 2*time.Hour)
 		a.smtpCerts.reload(a.log)
-		c, err := (&tls.Dialer{Config: secure}).DialContext(t.Context(), "tcp", a.mailbox.secure.Addr().String())
+		c, err := (&tls.Dialer{Config: secure}).DialContext(t.Context(), "tcp", a.mailbox.secure[0].Addr().String())
 		require.NoError(t, err)
 		require.False(t, c.(*tls.Conn).ConnectionState().PeerCertificates[0].Equal(old))
 		second, err := smtp.NewClient(c, "127.0.0.1")
@@ -87,7 +87,7 @@ func TestSubmissionConnections(t *testing.T) {
 		a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_SMTP_LISTEN=127.0.0.1:0",
 			"SAFEDELIVR_TRUSTED_PROXIES="+trusted)
 		greeting := func() string {
-			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.mailbox.plain.Addr().String())
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.mailbox.plain[0].Addr().String())
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			line, err := bufio.NewReader(c).ReadString('\n')
