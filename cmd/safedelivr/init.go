@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/setup"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -30,6 +33,9 @@ type initFlags struct {
 	user    string
 	noCheck bool
 }
+
+// dialects is the setting of the configuration that has what --dialects says.
+var dialects, _ = reflect.TypeFor[config.Config]().FieldByName("Dialects")
 
 func initCommand(c *cli) *cobra.Command {
 	var o initFlags
@@ -67,6 +73,9 @@ Without --webhook-key-file the provider reports no events (events: none): mail t
 		"file with the key that verifies webhooks (default: no webhooks)",
 	)
 	f.StringVar(&o.PublicURL, "public-url", "", "URL at which browsers and the provider reach this server")
+	f.StringSliceVar(&o.Dialects, "dialects", nil,
+		"APIs of other services that your applications speak, of "+dialects.Tag.Get("oneof")+" (default: none)")
+	f.StringVar(&o.SMTP, "smtp", "", "address at which applications hand over mail by SMTP, like :587 (default: no SMTP)")
 	f.StringVar(&o.user, "user", "me", "name of the user")
 	f.StringVar(&o.Folder, "folder", ".", "folder in which everything is made")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not ask the provider")
@@ -97,6 +106,9 @@ func setUp(ctx context.Context, c *cli, o *initFlags) error {
 	}
 	if !userNames.MatchString(o.user) {
 		return badUserName(o.user)
+	}
+	if err := settings.Check(dialects, o.Dialects); err != nil {
+		return wrongUsage("--dialects: %v", err)
 	}
 	if err := askFor(c, o); err != nil {
 		return err
@@ -146,6 +158,12 @@ Next, in this folder:
   safedelivr send --from %s --to you@example.com --subject 'It works'
   safedelivr provider check
 `, from)
+	if len(o.Dialects) == 0 && o.SMTP == "" {
+		fmt.Fprint(c.err, `
+Applications that speak SMTP, or the API of Mailgun, SendGrid, Resend or Postmark, change a host name:
+docs/switch.md. The flags --smtp and --dialects of init turn that on, and so do settings later.
+`)
+	}
 	return nil
 }
 

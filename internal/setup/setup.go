@@ -24,6 +24,9 @@ type Options struct {
 	Folder    string // in which everything is made
 	Provider  providers.Settings
 	PublicURL string // "": none
+	// What applications may speak beside the API of Safedelivr.
+	Dialects []string
+	SMTP     string // address to listen at; "": no SMTP
 }
 
 // Files are what Write has made, as absolute paths.
@@ -69,6 +72,12 @@ func Write(o Options) (Files, error) {
 	line("data_dir: %q", f.Data)
 	if o.PublicURL != "" {
 		line("public_url: %q", o.PublicURL)
+	}
+	if len(o.Dialects) > 0 {
+		line("dialects: [%s]", strings.Join(o.Dialects, ", "))
+	}
+	if o.SMTP != "" {
+		line("smtp:\n  listen: %q", o.SMTP)
 	}
 	line("providers:\n  %s:\n    kind: %s", p.Name, p.Kind)
 	for _, s := range []struct{ setting, value string }{

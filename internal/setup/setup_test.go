@@ -21,6 +21,8 @@ func TestWrite(t *testing.T) {
 	o := Options{
 		Folder:    folder,
 		PublicURL: "https://mail.example.com",
+		Dialects:  []string{"mailgun", "resend"},
+		SMTP:      ":587",
 		Provider: providers.Settings{
 			Name:       "mg",
 			Kind:       "mailgun",
@@ -44,6 +46,8 @@ func TestWrite(t *testing.T) {
 	cfg, err := config.Load(files.Config, []string{})
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(folder, DataFolder), cfg.DataDir)
+	require.Equal(t, []string{"mailgun", "resend"}, cfg.Dialects)
+	require.Equal(t, []string{":587"}, cfg.SMTP.Listen)
 	p := cfg.Providers["mg"]
 	require.Equal(
 		t,
