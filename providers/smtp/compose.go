@@ -36,10 +36,12 @@ func compose(
 	}
 	m.Subject(f.Subject)
 	m.SetDateWithValue(date)
-	if models.FindHeader(f.Headers, models.MessageIDField) < 0 {
-		m.SetMessageIDWithValue(messageID(c, r))
-	}
+	m.SetMessageIDWithValue(messageID(c, r))
 	for _, h := range f.Headers {
+		if strings.EqualFold(h.Name, models.MessageIDField) {
+			m.SetMessageIDWithValue(strings.Trim(h.Value, "<>")) // the library would add one of its own beside it
+			continue
+		}
 		folded := strings.ReplaceAll(h.Value, "?= =?", "?=\r\n =?") // a line has 998 bytes at most (RFC 5322, 2.1.1)
 		m.SetGenHeaderPreformatted(gomail.Header(h.Name), folded)
 	}

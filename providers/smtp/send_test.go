@@ -182,6 +182,23 @@ func TestMailIsComplete(t *testing.T) {
 	require.Equal(t, 1, s.conns, "the connection is used again")
 }
 
+// TestMessageIDOfSender: the Message-ID of the sender is the only one, however its name is spelled.
+func TestMessageIDOfSender(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	p := newAdapter(t, s)
+	for _, name := range []string{"Message-ID", "Message-Id", "message-id"} {
+		c := call(1)
+		c.Content.Headers = []models.Header{{Name: name, Value: "<own.1@sender.test>"}}
+		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	}
+	for _, m := range s.taken() {
+		parsed, err := mail.ReadMessage(strings.NewReader(m.body))
+		require.NoError(t, err)
+		require.Equal(t, []string{"<own.1@sender.test>"}, parsed.Header["Message-Id"])
+	}
+}
+
 // TestStaleConnection: an idle connection that the server has closed costs a new one, and no mail.
 func TestStaleConnection(t *testing.T) {
 	t.Parallel()

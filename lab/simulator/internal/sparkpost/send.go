@@ -141,15 +141,17 @@ func (g SparkPost) call(in *transmission, head *message.Batch) (*provider.Call, 
 			continue
 		}
 		to := provider.Recipient{Address: r.Address.Email, Name: r.Address.Name}
+		same := func(a *mail.Address) bool { return a.Address == r.Address.Email }
 		list, err := mail.ParseAddressList(r.Address.HeaderTo)
-		at := slices.IndexFunc(list, func(a *mail.Address) bool { return a.Address == r.Address.Email })
+		at := slices.IndexFunc(list, same)
 		switch {
 		case at >= 0:
 			to.Name = list[at].Name
 		case err == nil:
 			to.Flags = message.BCC
 			for _, h := range in.Content.Headers {
-				if strings.EqualFold(h.Key, "Cc") && strings.Contains(h.Value, "<"+r.Address.Email+">") {
+				copies, _ := mail.ParseAddressList(h.Value) // none: the address is in Bcc
+				if strings.EqualFold(h.Key, "Cc") && slices.ContainsFunc(copies, same) {
 					to.Flags = message.CC
 				}
 			}
