@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
 	"slices"
@@ -157,6 +158,86 @@ func rerouteMails(t *testing.T, b testkit.Backend, pair simulated.Pair) {
 		}
 	}
 	require.Greater(t, compared, len(mails)/3)
+	rerouteOptions(r, pair)
+	rerouteTogether(r, pair)
+}
+
+// rerouteOptions sends a mail with the Message-ID of the application, a long conversation, tags of any text and 16 KiB
+// of metadata. Both providers have the same, or the declared difference.
+func rerouteOptions(r *rig, pair simulated.Pair) {
+	t, first := r.t, pair[0].Name
+	var refs []string
+	for i := range 60 {
+		refs = append(refs, fmt.Sprintf("<reply.%d@app.test>", i))
+	}
+	const id = "<message.1@app.test>"
+	metadata := map[string]string{"note": strings.Repeat("x", 16_000), "empty": ""}
+	tags := []string{"Größe XL / 2026", "two words"}
+	accepted, err := r.client.CreateBatch(t.Context(), client.NewBatch{
+		From: "Shop <shop@demo.test>", Subject: "A reply", Text: "Text", Tags: tags, Metadata: metadata,
+		Headers:   map[string]string{"Message-ID": id, "References": strings.Join(refs, " "), "In-Reply-To": refs[59]},
+		Providers: pair.Names(), To: []client.Recipient{{Email: "blocked-" + first + "@demo.test"}},
+	})
+	require.NoError(t, err)
+	batch := r.id(accepted.ID)
+	done := r.done(batch)
+	require.EqualValues(t, 1, done.Counts.Delivered)
+	require.Equal(t, metadata, done.Metadata)
+	require.Equal(t, tags, done.Tags)
+	log, err := r.client.Log(t.Context(), batch.Log(1).String())
+	require.NoError(t, err)
+	require.Equal(t, id, log.RFCMessageID)
+	copies := r.sim.Copies(batch.Log(1).String())
+	require.Len(t, copies, 2)
+	for i := range copies {
+		c := decoded(t, &copies[i])
+		kind, _ := providers.Find(pair[slices.Index(pair.Names(), c.Account)].Kind)
+		got := strings.Fields(c.Headers["References"])
+		require.Equal(t, refs[0], got[0], "the first one is kept")
+		require.Equal(t, refs[59], c.Headers["In-Reply-To"])
+		last := refs[59]
+		if kind.Carries.MessageID {
+			require.Equal(t, id, c.Headers["Message-Id"])
+		} else {
+			last = id
+		}
+		require.Equal(t, last, got[len(got)-1], "%s: the newest one is kept", c.Account)
+		require.LessOrEqual(t, len(c.Headers["References"]), 998)
+	}
+}
+
+// rerouteTogether sends one mail to two visible addresses and a copy. The first provider bounces one of them, and the
+// second one delivers to it.
+func rerouteTogether(r *rig, pair simulated.Pair) {
+	t, first, second := r.t, pair[0].Name, pair[1].Name
+	for i := range pair {
+		if kind, _ := providers.Find(pair[i].Kind); !kind.Carries.Copies {
+			return // capabilities.md says so
+		}
+	}
+	bounced := "blocked-" + first + "+2@demo.test"
+	accepted, err := r.client.CreateBatch(t.Context(), client.NewBatch{
+		From: "Shop <shop@demo.test>", Subject: "To all", Text: "Text", Together: true, Providers: pair.Names(),
+		To: []client.Recipient{{Email: "ann@demo.test"}, {Email: bounced}}, CC: []string{"eve@demo.test"},
+	})
+	require.NoError(t, err)
+	id := r.id(accepted.ID)
+	require.EqualValues(t, 3, r.done(id).Counts.Delivered)
+	whole := id.Log(1).String()
+	one := r.sim.Copies(whole)
+	require.Len(t, one, 1)
+	require.Equal(t, []string{first, "ann@demo.test"}, []string{one[0].Account, one[0].Address})
+	require.Equal(t, []string{bounced, "eve@demo.test"}, one[0].Visible)
+	again := r.sim.Copies(id.Log(2).String())
+	if pair[0].Kind == simulator.SMTP { // its reply to the content is one for all addresses
+		require.Len(t, r.sim.Copies(whole+"/"+bounced), 1)
+		require.Empty(t, again)
+	} else {
+		require.Len(t, again, 1)
+		require.Equal(t, []string{second, bounced}, []string{again[0].Account, again[0].Address})
+	}
+	require.Len(t, r.sim.Copies(whole+"/eve@demo.test"), 1)
+	require.Empty(t, r.sim.Copies(id.Log(3).String()))
 }
 
 // ownHeaders returns header fields of a recipient that both providers of a pair take.
