@@ -193,6 +193,10 @@ const replyTo = "reply_to"
 
 // unknown reports that there is no field with a name.
 func (d *decoder) unknown(name string) {
+	if d.Full() { // such mistakes may be many
+		d.Skip(1)
+		return
+	}
 	d.Wrong(problem.Pointer(name), "unknown_field", "There is no field with this name.%s",
 		nearest.Meant(name, intake.FieldNames))
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/quota"
 )
 
-// limit admits the request within the limits of its caller. The answer says how much of
-// them is left.
+// limit admits the request within the limits of its caller. The answer says how much of them is left.
 func (s *Server) limit(c *gin.Context) {
 	if isLocal(c) {
 		c.Set(countKey, nil)
@@ -28,6 +27,7 @@ func (s *Server) limit(c *gin.Context) {
 	if err != nil {
 		var e *service.Error
 		if errors.As(err, &e) && e.Kind == problem.TooMany {
+			s.cfg.Refused()
 			models.Pause(c.Request.Context(), refusalPause)
 		}
 		s.fail(c, err)
@@ -66,9 +66,8 @@ func (s *Server) idle(c *gin.Context) (resume func(ctx context.Context) error) {
 // client that repeats it at once costs little.
 const refusalPause = 250 * time.Millisecond
 
-// setRateLimit sets the headers RateLimit-Policy and RateLimit, as
-// draft-ietf-httpapi-ratelimit-headers describes them. They list the limits that count
-// something in a time and refuse what is over them.
+// setRateLimit sets the headers RateLimit-Policy and RateLimit, as draft-ietf-httpapi-ratelimit-headers describes them.
+// They list the limits that count something in a time and refuse what is over them.
 func setRateLimit(c *gin.Context, known []quota.Usage) {
 	var policies, states []string
 	for i := range known {

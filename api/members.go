@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// eachMember calls f for each member of a JSON object, in order. The object must be valid
-// JSON. Unlike json.Unmarshal into a struct, eachMember reports repeated names and keeps
-// the case of names.
+// eachMember calls f for each member of a JSON object, in order. The object must be valid JSON. Unlike json.Unmarshal
+// into a struct, eachMember reports repeated names and keeps the case of names.
 func eachMember(object []byte, f func(name string, value []byte)) {
 	i := skipSpace(object, 1)
 	for i < len(object) && object[i] == '"' {
@@ -26,8 +25,7 @@ func eachMember(object []byte, f func(name string, value []byte)) {
 	}
 }
 
-// elements returns the elements of a JSON list with their indexes. The list must be valid
-// JSON.
+// elements returns the elements of a JSON list with their indexes. The list must be valid JSON.
 func elements(list []byte) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		i := skipSpace(list, 1)

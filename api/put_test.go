@@ -352,3 +352,23 @@ func TestPutManyShareChunks(t *testing.T) {
 	}
 	require.Equal(t, batches, f.store.count("PutBatch"))
 }
+
+// TestPutOfManyContents checks that a request may have more contents than are carried out together.
+func TestPutOfManyContents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	records := make([]string, 1100)
+	for i := range records {
+		records[i] = record("new", fmt.Sprint("m", i), fmt.Sprint("s", i), fmt.Sprintf("r%d@example.com", i))
+	}
+	for i, r := range f.changed(records...) {
+		require.Equal(t, fmt.Sprint("m", i), r.ID)
+		require.Equal(t, changes.Accepted, r.Status)
+	}
+	_, now := f.present("m1099")
+	require.Contains(t, now, "s1099 ")
+	records[7] = record("update", "m7", "", "nobody")
+	for i, r := range putResults(f, f.put("?mode=strict", records...)) {
+		require.Equal(t, changes.Rejected, r.Status, i)
+	}
+}

@@ -15,8 +15,7 @@ import (
 // flags are the parameters that are true or false.
 var flags = map[string]bool{"dry_run": true, "everyone": true}
 
-// parameters maps routes to the parameters that their queries may have. The queries of
-// other routes must be empty.
+// parameters maps routes to the parameters that their queries may have. The queries of other routes must be empty.
 var parameters = map[string][]string{
 	"POST /v1/batches":      {"dry_run", "mode"},
 	"PUT /v1/messages":      {"dry_run", "mode"},
@@ -26,8 +25,7 @@ var parameters = map[string][]string{
 	"GET /v1/suppressions/export":  {"everyone"},
 }
 
-// checkQuery refuses a query that cannot be decoded, and parameters that are repeated or
-// that the route does not have.
+// checkQuery refuses a query that cannot be decoded, and parameters that are repeated or that the route does not have.
 func (s *Server) checkQuery(c *gin.Context) {
 	raw := c.Request.URL.RawQuery
 	if raw == "" {

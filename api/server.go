@@ -23,6 +23,7 @@ import (
 type Config struct {
 	MaxBody int64        // size in bytes of the largest request; default: that of settings.Limits
 	Logger  *slog.Logger // nil: logs are discarded
+	Refused func()       // called for each request over a limit of its caller; nil: not called
 	// Dialects are the APIs of other services that are answered, too.
 	Dialects []*dialect.Dialect
 	// Work is what a process with the role worker does; its functions are nil in others.
@@ -38,6 +39,9 @@ type Work[In, Out any] func(ctx context.Context, in In, report func(*client.Step
 func (c Config) withDefaults() Config {
 	if c.MaxBody <= 0 {
 		c.MaxBody = settings.Default[settings.Limits]().Body
+	}
+	if c.Refused == nil {
+		c.Refused = func() {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

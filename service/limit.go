@@ -96,7 +96,8 @@ func (s *Service) intakeOf(ctx context.Context, who Caller) intake.Config {
 		}
 		return rules.Defaults(who.User), nil
 	}
-	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
+	work := s.cfg.Priority.Work(who.User)
+	c.Enter = func() (func(), error) { return work.Enter(ctx) }
 	return c
 }
 

@@ -253,7 +253,7 @@ func (s *Service) addRooms(d *Deps) {
 	})
 	s.Suppressions = suppressions.New(suppressions.Deps{
 		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
-		Known: s.known, ByProvider: d.Lists,
+		Known: s.known, ByProvider: d.Lists, Priority: cfg.Priority,
 	})
 	s.Operate = operate.New(operate.Deps{
 		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,

@@ -16,17 +16,15 @@ const (
 	// pause is the time between writes of several posts. Clients that were just
 	// answered post again within it and join the next write.
 	pause = 500 * time.Microsecond
-	// urgentPause is the pause after every write while urgent mail is sent. It makes
-	// writes fewer and larger.
+	// urgentPause is the pause after every write while urgent mail is sent. It makes writes fewer and larger.
 	urgentPause = 4 * time.Millisecond
 	// smallPost is the size in bytes up to which posts are written together. One
 	// write of many small posts costs as much as a write of one.
 	smallPost = 16 << 10
 )
 
-// inboxWriter batches a provider's posts into writes to the inbox. A post is written at
-// once if no write is running. Posts that arrive during a write are written together
-// after it.
+// inboxWriter batches a provider's posts into writes to the inbox. A post is written at once if no write is running.
+// Posts that arrive during a write are written together after it.
 type inboxWriter struct {
 	write  func(posts []models.Post) error
 	urgent func() bool // whether urgent mail passes

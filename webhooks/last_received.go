@@ -47,8 +47,7 @@ func (l *lastReceived) all() map[string]time.Time {
 	return maps.Clone(l.at)
 }
 
-// saveLastReceived stores the times that changed since the last call. Only one
-// goroutine may call it.
+// saveLastReceived stores the times that changed since the last call. Only one goroutine may call it.
 func (w *watch) saveLastReceived(ctx context.Context, l *lastReceived) {
 	for provider, at := range l.all() {
 		if at.After(l.saved[provider]) && w.write(ctx, telemetry.LastReceived, provider, at, telemetry.LastReceivedTTL) {

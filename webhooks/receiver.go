@@ -109,10 +109,9 @@ func (l *lostPosts) refused() telemetry.Refused {
 	return l.row
 }
 
-// Watch stores heartbeats of the receiver until ctx ends, and records outages of
-// this process and of its peers. name identifies this process. Call Watch just
-// before the server starts to listen. Without providers that post, nothing is lost
-// in an outage, and it returns at once.
+// Watch stores heartbeats of the receiver until ctx ends, and records outages of this process and of its peers. name
+// identifies this process. Call Watch just before the server starts to listen. Without providers that post, nothing is
+// lost in an outage, and it returns at once.
 func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 	if len(s.providers) == 0 {
 		return
@@ -226,9 +225,8 @@ func (w *watch) heartbeat(ctx context.Context, s *Server, now time.Time) {
 	}
 }
 
-// lastOfAll returns the time of the last heartbeat of any receiver, or zero if there is
-// none. It returns false if the store cannot be read. A heartbeat from a clock that is ahead
-// counts as one at now minus models.LateWriters.
+// lastOfAll returns the time of the last heartbeat of any receiver, or zero if there is none. It returns false if the
+// store cannot be read. A heartbeat from a clock that is ahead counts as one at now minus models.LateWriters.
 func (w *watch) lastOfAll(ctx context.Context, now time.Time) (last time.Time, ok bool) {
 	open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
 	if err != nil {

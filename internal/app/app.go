@@ -46,6 +46,7 @@ type App struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	priority *priority.Scheduler // of low-priority work, for all parts
+	pressure *pressure           // by clients who ask for more than they may
 
 	providers      []provider.Spec
 	command        bool  // it carries out one command, and neither listens nor works
@@ -80,6 +81,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger) (*App, error
 		cfg:      cfg,
 		log:      log,
 		priority: priority.New(),
+		pressure: newPressure(),
 		metrics:  newRegistry(),
 	}
 	a.github.Store(githubOf(cfg))
@@ -263,7 +265,7 @@ func (a *App) listen(ctx context.Context) error {
 	}
 	limits := &a.cfg.Limits
 	a.listener = limitConnections(l, limits.Connections, quarter(limits.Connections, limits.AddressConnections),
-		a.cfg.ProxyNetworks())
+		a.cfg.ProxyNetworks(), func() { go a.pressure.note() })
 	return nil
 }
 
@@ -272,7 +274,7 @@ var dialects = map[string]func() *dialect.Dialect{mailgun.Name: mailgun.New, res
 	sendgrid.Name: sendgrid.New}
 
 func (a *App) buildAPI(context.Context) error {
-	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log}
+	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log, Refused: a.pressure.note}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(a.cfg.Dialects))) {
 		c.Dialects = append(c.Dialects, dialects[name]())
 	}
@@ -315,7 +317,8 @@ func (a *App) route(context.Context) error {
 	stopped := make(chan struct{})
 	a.http = &http.Server{
 		Handler: limitAnswers(trustProxies(a.cfg.ProxyNetworks(),
-			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), slowStrangers(a.speaking(all), stopped))),
+			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections),
+			slowStrangers(a.speaking(all), stopped, a.pressure.note))),
 		HTTP2:             http2(),
 		ConnContext:       placed,
 		ReadHeaderTimeout: 10 * time.Second,

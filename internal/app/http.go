@@ -184,10 +184,13 @@ func (b *timedBody) Read(p []byte) (int, error) {
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
 // limitConnections returns a listener with at most total open connections, and at most perAddress of one client that
-// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total gets the place of a stranger,
-// or waits.
-func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	refuse := func(c net.Conn) { _ = c.Close() }
+// is no trusted proxy. A connection beyond perAddress is closed at once, and refused is called; one beyond total gets
+// the place of a stranger, or waits.
+func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix, refused func()) net.Listener {
+	refuse := func(c net.Conn) {
+		refused()
+		_ = c.Close()
+	}
 	return newPlaces(&addressLimiter{
 		Listener: l, trusted: trusted, most: int64(perAddress), open: new(perclient.Counts), refuse: refuse,
 	}, total)

@@ -138,7 +138,7 @@ func TestHalfClosedClientIsAnswered(t *testing.T) {
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
 	} {
-		l := limitConnections(listenLocal(t), 100, 10, nil)
+		l := limitConnections(listenLocal(t), 100, 10, nil, func() {})
 		reads := make(chan struct{})
 		serveHandler(t, l, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -247,7 +247,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		network := testkit.NewNetwork(t)
-		l := limitConnections(network.Listen(), 100, 2, nil)
+		l := limitConnections(network.Listen(), 100, 2, nil, func() {})
 		serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
 		connect := func() net.Conn {
 			c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
@@ -302,7 +302,7 @@ func TestServedLimits(t *testing.T) {
 // All connections together are bounded: one beyond the total waits until another one closes.
 func TestConnectionsInAll(t *testing.T) {
 	t.Parallel()
-	l := limitConnections(listenLocal(t), 2, 100, nil)
+	l := limitConnections(listenLocal(t), 2, 100, nil, func() {})
 	serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
 	answered := func(c net.Conn) error {
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)

@@ -5,6 +5,10 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/config"
 )
@@ -43,4 +47,54 @@ func within(limit int64, file string) int64 {
 		return limit
 	}
 	return min(limit, container/10*9)
+}
+
+// A process is under pressure while clients ask for more than they may, and for pressureTime after that. The heap may
+// then grow by pressedPercent of what is live, and not by as much as is live.
+const (
+	pressingRequests = 5 // in a second; well-behaved clients make a few
+	pressureTime     = 30 * time.Second
+	pressedPercent   = 40
+)
+
+// pressure keeps the memory of a process small while clients ask for more than they may.
+type pressure struct {
+	set   func(percent int) (before int) // debug.SetGCPercent
+	usual *rate.Limiter                  // of requests that do not count
+
+	mu     sync.Mutex
+	until  time.Time // zero: there is no pressure
+	before int       // percent without pressure
+}
+
+func newPressure() *pressure {
+	return &pressure{set: debug.SetGCPercent, usual: rate.NewLimiter(pressingRequests, pressingRequests)}
+}
+
+// note notes a request of a client who asks for more than it may. The first one waits for the garbage collector.
+func (p *pressure) note() {
+	if p.usual.Allow() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.until.IsZero() {
+		if p.before = p.set(pressedPercent); p.before < pressedPercent { // by GOGC; below 0: it is off
+			p.set(p.before)
+		}
+		time.AfterFunc(pressureTime, p.end)
+	}
+	p.until = time.Now().Add(pressureTime)
+}
+
+// end lets the heap grow again when the pressure is over.
+func (p *pressure) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := time.Until(p.until); left > 0 {
+		time.AfterFunc(left, p.end)
+		return
+	}
+	p.until = time.Time{}
+	p.set(p.before)
 }

@@ -129,7 +129,7 @@ func FuzzForwarded(f *testing.F) {
 func TestConnectionsOfTrustedProxy(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	l := limitConnections(listenLocal(t), 100, 1, trusted)
+	l := limitConnections(listenLocal(t), 100, 1, trusted, func() {})
 	for range 3 {
 		dial(t, l)
 		c, err := l.Accept()

@@ -18,19 +18,19 @@ import (
 const (
 	strangerRate  = 10 // per second
 	strangerBurst = 100
-	strangerWait  = 5 * time.Second // the longest of one answer
-	strangerWaits = 128             // answers that wait at the same time
+	strangerWait  = 5 * time.Second                              // the longest of one answer
+	strangerWaits = strangerRate * int(strangerWait/time.Second) // answers that wait at the same time: those with a turn
 )
 
 // slowStrangers delays the answers of clients that send many unverified requests. The waits end with the client's
-// connection and when stopped is closed.
-func slowStrangers(next http.Handler, stopped <-chan struct{}) http.Handler {
+// connection and when stopped is closed. late is called for each.
+func slowStrangers(next http.Handler, stopped <-chan struct{}, late func()) http.Handler {
 	rates := perclient.NewRates(strangerRate, strangerBurst)
 	var waiting perclient.Counts
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, ctx := perclient.Address(r), r.Context()
 		s := &strangerWriter{ResponseWriter: w, wait: func() bool {
-			return waitTurn(ctx, client, rates.Of(client), &waiting, stopped)
+			return waitTurn(ctx, client, rates.Of(client), &waiting, stopped, late)
 		}}
 		next.ServeHTTP(s, r.WithContext(known.With(ctx, func() { s.wait = nil; known.Mark(ctx) })))
 		if s.begin(); s.dropped {
@@ -42,17 +42,19 @@ func slowStrangers(next http.Handler, stopped <-chan struct{}) http.Handler {
 // waitTurn waits until a client may have another answer. It returns false if too many answers of the client wait.
 func waitTurn(
 	ctx context.Context, client netip.Addr, limiter *rate.Limiter, waiting *perclient.Counts, stopped <-chan struct{},
+	late func(),
 ) bool {
 	turn := limiter.Reserve()
 	wait := turn.Delay()
 	if wait == 0 {
 		return true
 	}
+	late()
 	if wait > strangerWait {
 		turn.Cancel() // no client collects waits
 		wait = strangerWait
 	}
-	if !waiting.Add(client, 1, strangerWaits) {
+	if !waiting.Add(client, 1, int64(strangerWaits)) {
 		return false
 	}
 	defer waiting.Remove(client, 1)

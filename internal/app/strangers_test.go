@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,12 +21,13 @@ func TestStrangersAreSlowedDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stopped := make(chan struct{})
+		var late atomic.Int64
 		h := slowStrangers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "" {
 				known.Mark(r.Context())
 			}
 			w.WriteHeader(http.StatusUnauthorized)
-		}), stopped)
+		}), stopped, func() { late.Add(1) })
 		ask := func(ctx context.Context, address, key string) time.Duration {
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/usage", http.NoBody)
 			if r.RemoteAddr = address; key != "" {
@@ -39,7 +41,9 @@ func TestStrangersAreSlowedDown(t *testing.T) {
 		for range strangerBurst {
 			require.Zero(t, ask(t.Context(), stranger, ""))
 		}
+		require.Zero(t, late.Load())
 		require.Equal(t, time.Second/strangerRate, ask(t.Context(), stranger, ""))
+		require.EqualValues(t, 1, late.Load())
 		require.Zero(t, ask(t.Context(), stranger, "Bearer good"))
 		require.Zero(t, ask(t.Context(), "192.0.2.2:1", ""))
 

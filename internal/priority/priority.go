@@ -3,8 +3,10 @@
 package priority
 
 import (
+	"cmp"
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,15 +16,15 @@ import (
 // be called by many goroutines at once.
 type Scheduler struct {
 	cpu      chan struct{} // holds a token for each piece of low-priority work that computes
-	turns    turns
+	turns    Turns
+	begun    atomic.Int64 // pieces of work of users
 	urgentAt atomic.Int64 // when urgent mail passed last, in nanoseconds since 1970; 0: never
 }
 
 // New returns a scheduler that leaves one processor to other work.
 func New() *Scheduler { return &Scheduler{cpu: make(chan struct{}, Parallelism())} }
 
-// Parallelism returns how many processors low-priority work may keep busy: all but one,
-// and at least one.
+// Parallelism returns how many processors low-priority work may keep busy: all but one, and at least one.
 func Parallelism() int { return max(1, runtime.GOMAXPROCS(0)-1) }
 
 // Compute runs f, which computes for milliseconds and waits for nothing, as low-priority
@@ -33,11 +35,23 @@ func (s *Scheduler) Compute(f func()) {
 	f()
 }
 
-// Enter waits until work of a user may compute, as low-priority work. One piece of each user runs at a time, so that a
-// user who asks for much delays no other. While urgent mail passes, the user's next piece waits as in Backoff. The
-// caller must call leave, and wait for nothing meanwhile. Enter returns the error of ctx if that ends.
-func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err error) {
-	end, err := s.turns.take(ctx, user)
+// Work is a piece of low-priority work of a user, which computes now and then.
+type Work struct {
+	scheduler *Scheduler
+	user      string
+	number    int64
+}
+
+// Work returns new work of a user. Older work of the user computes before it.
+func (s *Scheduler) Work(user string) *Work { return &Work{s, user, s.begun.Add(1)} }
+
+// Enter waits until the work may compute. One piece of each user runs at a time, so that a user who asks for much delays
+// no other. The oldest goes first, so that it is done before the next one needs memory. While urgent mail passes, the
+// user's next piece waits as in Backoff. The caller must call leave, and wait for nothing meanwhile. Enter returns the
+// error of ctx if that ends.
+func (w *Work) Enter(ctx context.Context) (leave func(), err error) {
+	s := w.scheduler
+	end, err := s.turns.Take(ctx, w.user, w.number)
 	if err != nil {
 		return nil, err
 	}
@@ -58,46 +72,77 @@ func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err e
 	}
 }
 
-// turns gives each user one turn at a time.
-type turns struct {
+// Turns gives each user one turn at a time. Its zero value is ready to use, by many goroutines at once.
+type Turns struct {
 	mu    sync.Mutex
-	users map[string]*turn
+	users map[string]*[]waiting // those who wait for the turn, the next one first; no entry: nobody has the turn
 }
 
-// turn is a user's turn. taken holds a token while it is in use.
-type turn struct {
-	taken   chan struct{}
-	holders int // those who have the turn or wait for it
+// waiting is work that waits for its turn.
+type waiting struct {
+	number int64
+	turn   chan struct{} // closed when it has the turn
 }
 
-func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
-	t.mu.Lock()
-	u := t.users[user]
-	if u == nil {
-		u = &turn{taken: make(chan struct{}, 1)}
-		if t.users == nil {
-			t.users = map[string]*turn{}
-		}
-		t.users[user] = u
+// Take waits for the turn of a user. The lowest number is next, and of equal ones the first. The caller must call end
+// once. The error is that of ctx.
+func (t *Turns) Take(ctx context.Context, user string, number int64) (end func(), err error) {
+	end = func() { t.end(user) }
+	own := waiting{number, make(chan struct{})}
+	if !t.queue(user, own) {
+		return end, nil
 	}
-	u.holders++
-	t.mu.Unlock()
 	select {
-	case u.taken <- struct{}{}:
-		return func() { <-u.taken; t.drop(user, u) }, nil
+	case <-own.turn:
+		return end, nil
 	case <-ctx.Done():
-		t.drop(user, u)
+		t.leave(user, own)
 		return nil, ctx.Err()
 	}
 }
 
-// drop removes a user's turn when the last one who wants it has left.
-func (t *turns) drop(user string, u *turn) {
+// queue queues work, or returns false if it has the turn already.
+func (t *Turns) queue(user string, own waiting) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if u.holders--; u.holders == 0 {
-		delete(t.users, user)
+	others := t.users[user]
+	if others == nil {
+		if t.users == nil {
+			t.users = map[string]*[]waiting{}
+		}
+		t.users[user] = new([]waiting)
+		return false
 	}
+	at, _ := slices.BinarySearchFunc(*others, own.number+1, func(q waiting, n int64) int { return cmp.Compare(q.number, n) })
+	*others = slices.Insert(*others, at, own)
+	return true
+}
+
+// leave removes work that waits no longer. If it has just got the turn, the next one gets it.
+func (t *Turns) leave(user string, own waiting) {
+	t.mu.Lock()
+	others := t.users[user]
+	at := slices.Index(*others, own)
+	if at >= 0 {
+		*others = slices.Delete(*others, at, at+1)
+	}
+	t.mu.Unlock()
+	if at < 0 {
+		t.end(user)
+	}
+}
+
+// end gives the turn of a user to the next one.
+func (t *Turns) end(user string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others := t.users[user]
+	if len(*others) == 0 {
+		delete(t.users, user)
+		return
+	}
+	close((*others)[0].turn)
+	*others = slices.Delete(*others, 0, 1)
 }
 
 // urgentLately is for how long after urgent mail passed more of it is expected.
@@ -115,9 +160,8 @@ func (s *Scheduler) UrgentLately() bool {
 // maxBackoff is the longest backoff, for work that took long because it waited itself.
 const maxBackoff = 500 * time.Millisecond
 
-// Backoff pauses low-priority work after a piece of it that took so long, while urgent
-// mail passes: three times as long as that took, and half a second at most. Without
-// urgent mail it returns at once. It ends with ctx.
+// Backoff pauses low-priority work after a piece of it that took so long, while urgent mail passes: three times as long
+// as that took, and half a second at most. Without urgent mail it returns at once. It ends with ctx.
 func (s *Scheduler) Backoff(ctx context.Context, took time.Duration) {
 	pause := s.rest(took)
 	if pause == 0 {
@@ -141,8 +185,7 @@ func (s *Scheduler) rest(took time.Duration) time.Duration {
 
 type lowKey struct{}
 
-// WithLow marks all that is done under the context as low-priority work, so that a store
-// serves other requests first.
+// WithLow marks all that is done under the context as low-priority work, so that a store serves other requests first.
 func WithLow(ctx context.Context) context.Context { return context.WithValue(ctx, lowKey{}, true) }
 
 // IsLow reports whether what is done under the context is low-priority work.

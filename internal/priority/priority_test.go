@@ -45,18 +45,18 @@ func TestEnter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &Scheduler{cpu: make(chan struct{}, 2)}
-		leave, err := s.Enter(t.Context(), "greedy")
+		leave, err := s.Work("greedy").Enter(t.Context())
 		require.NoError(t, err)
 		waiting, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		for range 3 {
 			go func() {
-				_, err := s.Enter(waiting, "greedy")
+				_, err := s.Work("greedy").Enter(waiting)
 				ended <- err
 			}()
 		}
 		synctest.Wait()
-		other, err := s.Enter(t.Context(), "other")
+		other, err := s.Work("other").Enter(t.Context())
 		require.NoError(t, err, "another user does not wait for them")
 		cancel()
 		for range 3 {
@@ -64,11 +64,11 @@ func TestEnter(t *testing.T) {
 		}
 		third, cancelThird := context.WithTimeout(t.Context(), time.Second)
 		defer cancelThird()
-		_, err = s.Enter(third, "third")
+		_, err = s.Work("third").Enter(third)
 		require.ErrorIs(t, err, context.DeadlineExceeded, "both processors are taken")
 		leave()
 		other()
-		again, err := s.Enter(t.Context(), "greedy")
+		again, err := s.Work("greedy").Enter(t.Context())
 		require.NoError(t, err)
 		again()
 		require.Empty(t, s.cpu)
@@ -83,7 +83,7 @@ func TestEnterWhileUrgentMailPasses(t *testing.T) {
 		s := &Scheduler{cpu: make(chan struct{}, 1)}
 		compute := func(user string) (waited time.Duration) {
 			began := time.Now()
-			leave, err := s.Enter(t.Context(), user)
+			leave, err := s.Work(user).Enter(t.Context())
 			require.NoError(t, err)
 			waited = time.Since(began)
 			time.Sleep(10 * time.Millisecond)
@@ -140,4 +140,57 @@ func TestBackoffWhileUrgentMailPasses(t *testing.T) {
 		s.urgentAt.Store(time.Now().Add(time.Hour).UnixNano())
 		require.False(t, s.UrgentLately(), "the clock was set back")
 	})
+}
+
+// TestTheOldestWorkGoesFirst checks the order of a user's work, however long each has waited, and that work whose
+// client has left gives way.
+func TestTheOldestWorkGoesFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Scheduler{cpu: make(chan struct{}, 2)}
+		running, gone, second, third := s.Work("greedy"), s.Work("greedy"), s.Work("greedy"), s.Work("greedy")
+		leave, err := running.Enter(t.Context())
+		require.NoError(t, err)
+		var order []string
+		var all sync.WaitGroup
+		enter := func(ctx context.Context, name string, w *Work) {
+			all.Go(func() {
+				if leave, err := w.Enter(ctx); err == nil {
+					order = append(order, name)
+					leave()
+				}
+			})
+			synctest.Wait()
+		}
+		client, disconnect := context.WithCancel(t.Context())
+		enter(t.Context(), "third", third)
+		enter(client, "gone", gone)
+		enter(t.Context(), "second", second)
+		other, err := s.Work("other").Enter(t.Context())
+		require.NoError(t, err, "another user waits for none of them")
+		other()
+		disconnect()
+		synctest.Wait()
+		leave()
+		all.Wait()
+		require.Equal(t, []string{"second", "third"}, order)
+		require.Empty(t, s.turns.users)
+		require.Empty(t, s.cpu)
+	})
+}
+
+// TestALateTurnIsPassedOn checks that the turn of work whose client leaves at that moment is not lost.
+func TestALateTurnIsPassedOn(t *testing.T) {
+	t.Parallel()
+	var s Turns
+	end, err := s.Take(t.Context(), "greedy", 0)
+	require.NoError(t, err)
+	late, next := waiting{1, make(chan struct{})}, waiting{1, make(chan struct{})}
+	require.True(t, s.queue("greedy", late))
+	require.True(t, s.queue("greedy", next))
+	end()
+	s.leave("greedy", late)
+	<-next.turn
+	s.end("greedy")
+	require.Empty(t, s.users)
 }

@@ -32,7 +32,7 @@ type Broker interface {
 type Announcer struct {
 	broker Broker
 	failed func(ms []models.Message, err error)
-	queue  chan models.Message
+	queue  chan *models.Message // pointers, because the queue has its whole length from the beginning
 	stop   chan struct{}
 	wg     sync.WaitGroup
 
@@ -42,7 +42,7 @@ type Announcer struct {
 
 // New starts an Announcer. Close stops it. It calls failed for messages that it cannot publish.
 func New(b Broker, failed func(ms []models.Message, err error)) *Announcer {
-	a := &Announcer{broker: b, failed: failed, queue: make(chan models.Message, QueueSize), stop: make(chan struct{})}
+	a := &Announcer{broker: b, failed: failed, queue: make(chan *models.Message, QueueSize), stop: make(chan struct{})}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	for range workers {
 		a.wg.Go(a.run)
@@ -53,7 +53,7 @@ func New(b Broker, failed func(ms []models.Message, err error)) *Announcer {
 // Add queues a message, and reports false if the queue is full.
 func (a *Announcer) Add(m models.Message) bool {
 	select {
-	case a.queue <- m:
+	case a.queue <- &m:
 		return true
 	default:
 		return false
@@ -65,12 +65,12 @@ func (a *Announcer) run() {
 	for {
 		select {
 		case m := <-a.queue:
-			a.publish(m, space[:0])
+			a.publish(*m, space[:0])
 		case <-a.stop:
 			for {
 				select {
 				case m := <-a.queue:
-					a.publish(m, space[:0])
+					a.publish(*m, space[:0])
 				default:
 					return
 				}
@@ -86,7 +86,7 @@ fill:
 	for len(ms) < batchSize {
 		select {
 		case m := <-a.queue:
-			ms = append(ms, m)
+			ms = append(ms, *m)
 		default:
 			break fill
 		}

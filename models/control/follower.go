@@ -10,8 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Follower reads the command log of the store and applies it to Rules. Each process has
-// one.
+// Follower reads the command log of the store and applies it to Rules. Each process has one.
 type Follower struct {
 	store models.CommandStore
 	rules *Rules
@@ -66,8 +65,7 @@ func (f *Follower) Sync(ctx context.Context) error {
 func (f *Follower) read(ctx context.Context) error {
 	began, before := f.now(), f.rules.UpTo()
 	for {
-		// The last command that was applied is read again: if it is gone, commands after
-		// it may be gone, too.
+		// The last command that was applied is read again: if it is gone, commands after it may be gone, too.
 		upTo := f.rules.UpTo()
 		commands, err := f.store.Commands(ctx, max(upTo-1, 0), logPage)
 		if err != nil {
@@ -106,8 +104,7 @@ func (f *Follower) read(ctx context.Context) error {
 
 var errGap = errors.New("the command log has a gap")
 
-// restore takes the stored rules, because the commands below the number first were
-// removed.
+// restore takes the stored rules, because the commands below the number first were removed.
 func (f *Follower) restore(ctx context.Context, first int) error {
 	number, raw, err := f.store.Rules(ctx)
 	if errors.Is(err, models.ErrNotFound) || err == nil && number < first {

@@ -39,9 +39,8 @@ func retrySafe(v *models.View, r int) bool {
 	return safe
 }
 
-// Pending returns the retries and releases that reach a chunk and that its ledger does not
-// contain yet, oldest first. An entry of the ledger contains all commands up to its own,
-// because a worker applies them in order.
+// Pending returns the retries and releases that reach a chunk and that its ledger does not contain yet, oldest first.
+// An entry of the ledger contains all commands up to its own, because a worker applies them in order.
 func (r *BatchRule) Pending(chunk models.ID, ledger []models.Entry) []models.Command {
 	applied := 0
 	for i := range ledger {

@@ -37,8 +37,7 @@ func (r *BatchRule) Scheduled(b *models.Batch) *models.Batch {
 	return b.Rescheduled(r.Reschedule.Schedule)
 }
 
-// Rules is the state that the command log results in. All methods may be called by many
-// goroutines at once.
+// Rules is the state that the command log results in. All methods may be called by many goroutines at once.
 type Rules struct {
 	mu        sync.RWMutex
 	upTo      int
@@ -101,8 +100,7 @@ func (r *Rules) Resumptions() int {
 	return max(r.resumed, r.userResumed)
 }
 
-// ResumedAfter reports whether a command with a higher number resumed mail of a user, as
-// Resumptions says.
+// ResumedAfter reports whether a command with a higher number resumed mail of a user, as Resumptions says.
 func (r *Rules) ResumedAfter(number int, user string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -334,8 +332,7 @@ func (r *Rules) SessionsEnded(user string) int {
 	return 0
 }
 
-// Senders returns the senders that a user may use. If no operator has set them, set is
-// false.
+// Senders returns the senders that a user may use. If no operator has set them, set is false.
 func (r *Rules) Senders(user string) (list []string, set bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -397,10 +394,9 @@ func (r *Rules) Holds() []models.Command {
 	return r.holds
 }
 
-// Forget drops releases from before a time of batches that were accepted before it. Each has long
-// been applied, or the content of its batch has been removed. It keeps stops,
-// cancellations and changed times, except of batches with IDs less than purged, which do not exist any
-// more.
+// Forget drops releases from before a time of batches that were accepted before it. Each has long been applied, or the
+// content of its batch has been removed. It keeps stops, cancellations and changed times, except of batches with IDs
+// less than purged, which do not exist any more.
 func (r *Rules) Forget(before time.Time, purged models.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,9 +33,12 @@ type Hint struct {
 // Meant returns a hint at the nearest candidate.
 func Meant(name string, candidates []string) Hint { return Hint{name: name, candidates: candidates} }
 
+// words writes the words of a name without what joins them.
+var words = strings.NewReplacer("_", "", "-", "")
+
 // String returns a sentence that asks whether the nearest candidate was meant, with a space before it, or "".
 func (h Hint) String() string {
-	plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(h.name))
+	plain := strings.ToLower(words.Replace(h.name))
 	for _, c := range h.candidates { // replyTo, Reply-To
 		if len(plain) <= longest && plain == strings.ReplaceAll(c, "_", "") && c != h.name {
 			return " Did you mean " + c + "?"

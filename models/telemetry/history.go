@@ -11,10 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// The history counts what happened at each provider by the minute. Every worker
-// replaces its own report of a UTC hour; the history is the sum over all workers. It is
-// approximate: a worker that is killed loses what it has not written, and an event that
-// is posted twice counts twice. Summary has the exact counts.
+// The history counts what happened at each provider by the minute. Every worker replaces its own report of a UTC hour;
+// the history is the sum over all workers. It is approximate: a worker that is killed loses what it has not written,
+// and an event that is posted twice counts twice. Summary has the exact counts.
 
 const (
 	// HistoryKept is how long the history of an hour is kept.
@@ -36,8 +35,7 @@ func (h HistoryHour) Encode() []byte { return codec.PackJSON(h) }
 // DecodeHistory reverses HistoryHour.Encode.
 func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, codec.UnpackJSON(raw, &h) }
 
-// At returns the counts of a provider for a minute of the hour. The caller may change
-// them.
+// At returns the counts of a provider for a minute of the hour. The caller may change them.
 func (h HistoryHour) At(provider string, minute int) *ProviderTally {
 	m := h[provider]
 	if m == nil {
@@ -52,8 +50,7 @@ func (h HistoryHour) At(provider string, minute int) *ProviderTally {
 	return t
 }
 
-// ProviderTally has the counts of one provider in a span of time. All except Calls count
-// recipients.
+// ProviderTally has the counts of one provider in a span of time. All except Calls count recipients.
 type ProviderTally struct {
 	Calls     int64  `json:"c,omitempty"` // calls that ended
 	Accepted  int64  `json:"a,omitempty"` // outcome of these calls, like Refused and Unknown
@@ -79,15 +76,13 @@ func (t *ProviderTally) Add(o *ProviderTally) {
 	t.Delivery.Merge(&o.Delivery)
 }
 
-// spreadParts is the number of buckets per doubling. spreadLast is the last bucket, for
-// 2^26 ms (18 hours) and longer.
+// spreadParts is the number of buckets per doubling. spreadLast is the last bucket, for 2^26 ms (18 hours) and longer.
 const (
 	spreadParts = 4
 	spreadLast  = 26 * spreadParts
 )
 
-// Spread is a histogram of durations, from a millisecond to hours. Its buckets
-// grow by 19 %. The zero value is empty.
+// Spread is a histogram of durations, from a millisecond to hours. Its buckets grow by 19 %. The zero value is empty.
 type Spread struct {
 	n []uint32 // by bucket, up to the last one that is not 0
 }
@@ -130,8 +125,7 @@ func (s *Spread) Merge(o *Spread) {
 // IsZero reports whether s is empty.
 func (s Spread) IsZero() bool { return len(s.n) == 0 }
 
-// Within returns the quantile part (0 to 1) of the durations, accurate to about 10 %, or
-// 0 if there are none.
+// Within returns the quantile part (0 to 1) of the durations, accurate to about 10 %, or 0 if there are none.
 func (s *Spread) Within(part float64) time.Duration {
 	total := 0.0
 	for _, n := range s.n {
@@ -177,9 +171,8 @@ func (s *Spread) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// DeliveryTime returns the time from a call to its delivery: at least 0, and at most the
-// time until the event was received. If the time of the event has only whole seconds, it
-// returns the middle of the possible range.
+// DeliveryTime returns the time from a call to its delivery: at least 0, and at most the time until the event was
+// received. If the time of the event has only whole seconds, it returns the middle of the possible range.
 func DeliveryTime(event, call, heard time.Time) time.Duration {
 	first, last := max(0, event.Sub(call)), event.Sub(call)
 	if event.Nanosecond() == 0 {

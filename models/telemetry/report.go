@@ -24,8 +24,7 @@ const (
 	EventSeen = "event_seen"
 	// FailedCallsReport is a FailedCallsOf, by worker, a slash, and the start of the worker.
 	FailedCallsReport = "failed_calls"
-	// OutageRecord is an Outage of the webhook receiver. Events of that time are
-	// looked up.
+	// OutageRecord is an Outage of the webhook receiver. Events of that time are looked up.
 	OutageRecord = "outage"
 )
 
@@ -149,8 +148,7 @@ type FailedCalls struct {
 	Calls int       `json:"calls"`
 }
 
-// FailedCallsOf has the failed calls of a worker by provider: those that last, and the
-// longest that ended.
+// FailedCallsOf has the failed calls of a worker by provider: those that last, and the longest that ended.
 type FailedCallsOf map[string][]FailedCalls
 
 // Counters count what a worker did through a provider since it started.

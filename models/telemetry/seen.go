@@ -6,8 +6,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// SeenKind is a kind of event of a provider. Its text is the name of a report of the kind
-// EventSeen.
+// SeenKind is a kind of event of a provider. Its text is the name of a report of the kind EventSeen.
 type SeenKind struct {
 	Provider string
 	Kind     models.EventKind

@@ -104,9 +104,10 @@ type Changes struct {
 	batches map[models.ID]*models.Batch
 }
 
-// Records that are carried out together. Those with the same content become one batch.
+// Records that are carried out together. Those with the same content become one batch, and each batch takes memory.
 const (
 	windowRecords = 10_000
+	windowBatches = 500
 	windowBytes   = 8 << 20
 )
 
@@ -168,7 +169,7 @@ func (c *Changes) all(
 	results := make([]Result, 0, rs.Count())
 	seen := make(map[string]struct{}, rs.Count())
 	var window []*task
-	size := 0
+	size, groups := 0, map[string]struct{}{}
 	flush := func() error {
 		c.batches = map[models.ID]*models.Batch{}
 		err := cmp.Or(ctx.Err(), do(ctx, window))
@@ -176,6 +177,7 @@ func (c *Changes) all(
 			results = append(results, t.result)
 		}
 		window, size = nil, 0
+		clear(groups)
 		return err
 	}
 	err := rs.Each(func(raw []byte) error {
@@ -189,8 +191,8 @@ func (c *Changes) all(
 		case again:
 			t.reject(problem.FieldError{Pointer: "/id", Code: "repeated", Detail: "Another record of the request has this id."})
 		}
-		window = append(window, t)
-		if size += len(raw); len(window) < windowRecords && size < windowBytes {
+		window, groups[t.Group] = append(window, t), struct{}{}
+		if size += len(raw); len(window) < windowRecords && len(groups) < windowBatches && size < windowBytes {
 			return nil
 		}
 		return flush()

@@ -12,9 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Flow says how much of a batch each provider accepted at which time, and which providers
-// were failing. It is computed from a sample of chunks, so that it costs the same for a batch
-// of any size.
+// Flow says how much of a batch each provider accepted at which time, and which providers were failing. It is computed
+// from a sample of chunks, so that it costs the same for a batch of any size.
 type Flow struct {
 	From      time.Time      // start of the first step
 	Step      time.Duration  // length of a step
@@ -46,8 +45,7 @@ type Record struct {
 	Outcomes []models.Outcome
 }
 
-// Health has the times in which calls to a provider failed, of any mail, as the workers
-// found them.
+// Health has the times in which calls to a provider failed, of any mail, as the workers found them.
 type Health struct {
 	telemetry.FailedCalls
 	Now bool // its worker is running, so that the calls still fail if To is zero

@@ -39,9 +39,8 @@ type Guard struct {
 	Log    *slog.Logger
 }
 
-// A running request holds a lease, so that repeats of it do not run beside it, and renews
-// the lease until it ends. The lease only saves work: two runs of a request have the same
-// result.
+// A running request holds a lease, so that repeats of it do not run beside it, and renews the lease until it ends. The
+// lease only saves work: two runs of a request have the same result.
 const (
 	leaseTTL   = 10 * time.Second
 	renewEvery = leaseTTL / 3
@@ -82,9 +81,8 @@ func Once[T any](
 	return v, false, err
 }
 
-// Begun reports whether an earlier attempt of a user's request claimed its key. It claims
-// nothing, so that a request that is refused never uses up its key. If the store cannot
-// be read, Begun returns false.
+// Begun reports whether an earlier attempt of a user's request claimed its key. It claims nothing, so that a request
+// that is refused never uses up its key. If the store cannot be read, Begun returns false.
 func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (bool, error) {
 	if r.Key == "" {
 		return false, nil
@@ -145,9 +143,8 @@ func (g *Guard) claim(ctx context.Context, key string, mine models.Claim) (model
 	}
 }
 
-// finish stores the result of a claimed request. A request that was refused frees its
-// key, so that the corrected request can use it. After a failure on our side the claim
-// stays, and a repeat finishes the request.
+// finish stores the result of a claimed request. A request that was refused frees its key, so that the corrected
+// request can use it. After a failure on our side the claim stays, and a repeat finishes the request.
 func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease, v any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()

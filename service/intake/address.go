@@ -68,9 +68,8 @@ func ParseAddress(s string) (models.Address, error) {
 	return models.Address{Email: email, Name: name}, err
 }
 
-// withoutComments returns an address without its comments (RFC 5322, 3.2.2), which
-// net/mail does not know in all places. A comment in a name counts as a space. ok reports
-// whether there are comments, and all of them end.
+// withoutComments returns an address without its comments (RFC 5322, 3.2.2), which net/mail does not know in all
+// places. A comment in a name counts as a space. ok reports whether there are comments, and all of them end.
 func withoutComments(s string) (plain string, ok bool) {
 	var b strings.Builder
 	depth, escaped, quoted := 0, false, false
@@ -112,8 +111,7 @@ func simple(s string) bool {
 	return at > 0 && !strings.ContainsAny(s, " \t\r\n\"<>(),:;[]\\") && strings.IndexByte(s[at+1:], '@') < 0
 }
 
-// normalise checks an address without a name and returns it with its domain in ASCII
-// and lower case.
+// normalise checks an address without a name and returns it with its domain in ASCII and lower case.
 func normalise(email string) (string, error) {
 	at := strings.LastIndexByte(email, '@')
 	if at <= 0 || at == len(email)-1 {
@@ -190,8 +188,7 @@ func dotAtom(s string) bool {
 	return s != ""
 }
 
-// cleanName returns a display name without surrounding space. It returns an error if
-// the name could end a header line.
+// cleanName returns a display name without surrounding space. It returns an error if the name could end a header line.
 func cleanName(s string) (string, error) {
 	s = strings.TrimSpace(s)
 	if HasControls(s) {

@@ -24,10 +24,10 @@ func (in *Intake) Check() (models.Batch, error) {
 		return models.Batch{}, err
 	}
 	if in.content > longContent || in.index > longCount {
-		if err := in.pace.begin(); err != nil {
+		if err := in.begin(); err != nil {
 			return models.Batch{}, err
 		}
-		defer in.pace.pause()
+		defer in.Pause()
 	}
 	if in.Batch.Template == "" && !in.Permissive() {
 		in.structured.report(&in.Mistakes)

@@ -72,7 +72,7 @@ type Intake struct {
 	ctx context.Context //nolint:containedctx // an Intake belongs to one request
 	cfg *Config
 	attachments
-	pace pace
+	*Pace
 
 	spool      *spool
 	index      int // of the next recipient
@@ -96,7 +96,7 @@ func New(ctx context.Context, cfg *Config) *Intake {
 		cfg:         cfg,
 		spool:       newSpool(cfg),
 		attachments: attachments{files: cfg.buffer()},
-		pace:        pace{enter: cfg.Enter},
+		Pace:        NewPace(cfg.Enter),
 	}
 }
 
@@ -195,7 +195,7 @@ func (in *Intake) Read(recipients iter.Seq2[*Recipient, error]) error {
 func (in *Intake) add(r *Recipient) error {
 	at := in.index
 	if at%yieldAfter == yieldAfter-1 { // a large batch takes seconds to read
-		if err := cmp.Or(in.pace.yield(), in.ctx.Err()); err != nil {
+		if err := cmp.Or(in.yield(), in.ctx.Err()); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (in *Intake) eachOf(
 	n := 0
 	return spoolError(s.each(rejected, func(at place, r models.Recipient) error {
 		if n++; n%yieldAfter == 1 {
-			if err := cmp.Or(in.pace.yield(), in.ctx.Err()); err != nil {
+			if err := cmp.Or(in.yield(), in.ctx.Err()); err != nil {
 				return err
 			}
 		}

@@ -121,8 +121,7 @@ var reserved = map[string]bool{
 // IsReserved reports whether a request may not set a header field.
 func IsReserved(name string) bool { return reservedHeader(strings.ToLower(name)) }
 
-// reservedHeader reports whether a request may not set a header field. The name is in lower
-// case.
+// reservedHeader reports whether a request may not set a header field. The name is in lower case.
 func reservedHeader(lower string) bool {
 	for _, prefix := range []string{"content-", "resent-", "arc-", "x-mailgun-", "x-sg-", "x-safedelivr-"} {
 		if strings.HasPrefix(lower, prefix) {

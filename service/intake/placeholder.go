@@ -21,9 +21,8 @@ func noValue(name string) string {
 	return "No recipient has a value for {{" + name + "}}; add it to vars, or as a column of a table."
 }
 
-// checkPlaceholders reports malformed placeholders, recipients that have no value for a
-// placeholder of the content, and values that the subject cannot contain. It takes time
-// linear in the request.
+// checkPlaceholders reports malformed placeholders, recipients that have no value for a placeholder of the content, and
+// values that the subject cannot contain. It takes time linear in the request.
 func (in *Intake) checkPlaceholders(batch *models.Batch) error {
 	m := &in.Mistakes
 	parts := in.Batch.parts(&batch.Content)
@@ -138,8 +137,7 @@ func newLine(what, text string) *line {
 	return s
 }
 
-// fits reports whether all values of the variables that the spool has seen are known to fit
-// into the line.
+// fits reports whether all values of the variables that the spool has seen are known to fit into the line.
 func (s *line) fits(seen *spool) bool {
 	if len(s.names) == 0 {
 		return true
@@ -227,9 +225,8 @@ func (b *Batch) parts(c *models.Content) []part {
 	return parts
 }
 
-// placeholders returns the placeholders of a message that need a value, in the order
-// in which they appear, and the first field that each of them appears in. It returns one
-// more than a message may have.
+// placeholders returns the placeholders of a message that need a value, in the order in which they appear, and the
+// first field that each of them appears in. It returns one more than a message may have.
 func placeholders(parts []part) (names []string, field map[string]string) {
 	for _, p := range parts {
 		models.EachPlaceholder(p.text, func(string) {}, func(n string) {

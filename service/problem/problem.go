@@ -136,8 +136,7 @@ func FromStore(doing string, err error) error {
 		"The store cannot be reached. Nothing was changed; repeat the request.").After(5).Because(cause)
 }
 
-// NotYours returns the error for a thing of a user. It does not reveal whether the
-// thing exists.
+// NotYours returns the error for a thing of a user. It does not reveal whether the thing exists.
 func NotYours(what string) *Error {
 	return New(NotFound, "not_found", "There is no such %s, or it belongs to another user.", what)
 }
@@ -220,8 +219,7 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 // maxPointerName is the length in bytes of the longest name that a pointer holds whole.
 const maxPointerName = 256
 
-// Pointer returns the JSON pointer of a path of member names. It cuts longer names than
-// any valid one.
+// Pointer returns the JSON pointer of a path of member names. It cuts longer names than any valid one.
 func Pointer(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {

@@ -16,8 +16,7 @@ const (
 	maxLimiters  = 10_000 // callers and targets that are counted at a time
 )
 
-// Commands limits how often a caller gives commands about a target, in this process. The
-// zero value is ready for use.
+// Commands limits how often a caller gives commands about a target, in this process. The zero value is ready for use.
 type Commands struct {
 	mu       sync.Mutex
 	limiters map[commandTarget]*rate.Limiter

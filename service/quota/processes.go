@@ -8,8 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A process reports itself every heartbeat. It is counted until reportTTL after its last
-// report.
+// A process reports itself every heartbeat. It is counted until reportTTL after its last report.
 const (
 	heartbeat  = 2 * time.Second
 	reportTTL  = 10 * time.Second
@@ -32,8 +31,7 @@ func (p *Processes) Count() int64 { return max(1, p.live.Load()) }
 // Joining reports whether the other processes may not count this one yet.
 func (p *Processes) Joining() bool { return p.joining.Load() }
 
-// Run reports the process by name and counts all until ctx ends. If the store fails, the
-// last count stays.
+// Run reports the process by name and counts all until ctx ends. If the store fails, the last count stays.
 func (p *Processes) Run(ctx context.Context, store Store, name string, failed func(error)) {
 	p.joining.Store(true)
 	p.round(ctx, store, name, failed)

@@ -60,8 +60,7 @@ func New(store Store, processes *Processes) *Guard {
 	return &Guard{store: store, processes: processes, subjects: map[string]*counts{}}
 }
 
-// maxSubjects is the number of subjects after which a Guard forgets those that ask for
-// nothing.
+// maxSubjects is the number of subjects after which a Guard forgets those that ask for nothing.
 const maxSubjects = 10_000
 
 // counts is what a process has admitted of one subject.
@@ -99,8 +98,7 @@ func (g *Guard) forget(now time.Time) {
 	}
 }
 
-// Begin admits a request of the subjects, which must call end when it is done. Its error
-// is an *Exceeded.
+// Begin admits a request of the subjects, which must call end when it is done. Its error is an *Exceeded.
 func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 	now := time.Now()
 	g.mu.Lock()
@@ -200,9 +198,8 @@ func (g *Guard) Spooled(s Subject) int64 {
 	return g.of(s.ID, time.Now()).spooled
 }
 
-// Spool counts n more bytes of a request that is being read and holds some already. A request
-// is in one process, so it must fit into the share of that. Its error is an *Exceeded. A negative
-// n gives bytes back.
+// Spool counts n more bytes of a request that is being read and holds some already. A request is in one process, so it
+// must fit into the share of that. Its error is an *Exceeded. A negative n gives bytes back.
 func (g *Guard) Spool(subjects []Subject, held, n int64) error {
 	now := time.Now()
 	g.mu.Lock()
@@ -308,8 +305,7 @@ func (g *Guard) window(s Subject, l models.Limit, at time.Time) *window {
 	return w
 }
 
-// claimNext claims the next slice of a window, unless another caller has brought the
-// credit to n.
+// claimNext claims the next slice of a window, unless another caller has brought the credit to n.
 func (g *Guard) claimNext(ctx context.Context, w *window, n int64) error {
 	w.claiming.Lock()
 	defer w.claiming.Unlock()

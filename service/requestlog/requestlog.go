@@ -68,8 +68,7 @@ func New(store background.Store, log *slog.Logger) *Log {
 	return l
 }
 
-// Add records a request of a key that was answered now. It never waits for the store. It sets
-// the line's ID.
+// Add records a request of a key that was answered now. It never waits for the store. It sets the line's ID.
 func (l *Log) Add(key string, line Line) {
 	l.add(key, line)
 	l.Added()
@@ -97,8 +96,7 @@ func (l *Log) add(key string, line Line) {
 	}
 }
 
-// newID returns an ID that is greater than those of the lines before in the same millisecond. The
-// caller holds mu.
+// newID returns an ID that is greater than those of the lines before in the same millisecond. The caller holds mu.
 func (l *Log) newID(now time.Time) models.ID {
 	id := models.NewInboxID(now)
 	id[6], id[7] = 0x70, 0 // a count of up to 4,095

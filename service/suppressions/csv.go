@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
@@ -67,7 +68,9 @@ func (s *Lists) Import(
 	if err := s.Limits.CheckDisk(ctx, who.User); err != nil {
 		return out, err
 	}
-	rows, err := newSuppressionRows(r)
+	pace := s.pace(ctx, who)
+	defer pace.Pause()
+	rows, err := newSuppressionRows(pace.Body(r))
 	if err != nil {
 		return out, err
 	}
@@ -102,6 +105,7 @@ func (s *Lists) Import(
 				reject(&out, err)
 			}
 		}
+		pace.Pause()
 		added, err := s.add(ctx, list, es)
 		if err != nil {
 			return out, err
@@ -114,6 +118,12 @@ func (s *Lists) Import(
 	}
 	s.Audit.Await(ctx)
 	return out, ctx.Err()
+}
+
+// pace lets an import of the caller give way to other work.
+func (s *Lists) pace(ctx context.Context, who caller.Caller) *intake.Pace {
+	work := s.Priority.Work(who.User)
+	return intake.NewPace(func() (func(), error) { return work.Enter(ctx) })
 }
 
 // reject counts a row with mistakes.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/audit"
@@ -34,6 +35,7 @@ type Deps struct {
 	Marks      *suppression.Lists              // of the process
 	Known      map[string]bool                 // names of the providers
 	ByProvider map[string]models.ProviderLists // the suppression lists of a provider, if it has any
+	Priority   *priority.Scheduler             // of imports
 }
 
 // Lists holds the suppression lists. Its methods may be called by many goroutines at once.

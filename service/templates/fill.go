@@ -22,8 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Filler fills a version of a template in a language for recipients. It may be used by many
-// goroutines at once.
+// Filler fills a version of a template in a language for recipients. It may be used by many goroutines at once.
 type Filler struct {
 	Use      models.TemplateUse
 	Sender   string
@@ -156,10 +155,9 @@ func fixed(p *liquid.Part) string {
 	return p.Fixed
 }
 
-// Fill replaces the variables of a recipient by the values of the placeholders of the
-// content. JSON names the variables whose value is JSON; the others are strings. keep names
-// variables that are kept besides. It returns what is wrong with the variables, with pointers
-// relative to the recipient. The error is that of ctx.
+// Fill replaces the variables of a recipient by the values of the placeholders of the content. JSON names the variables
+// whose value is JSON; the others are strings. keep names variables that are kept besides. It returns what is wrong
+// with the variables, with pointers relative to the recipient. The error is that of ctx.
 func (f *Filler) Fill(
 	ctx context.Context, r *models.Recipient, json, keep []string,
 ) (wrong []problem.FieldError, err error) {

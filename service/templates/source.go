@@ -192,9 +192,8 @@ func hasControls(s string) bool {
 	return false
 }
 
-// contentIn returns the content in a language: the first of de-AT, de and the default that there
-// is. A language that has no subject uses the one of the next; one that has a body uses no
-// other.
+// contentIn returns the content in a language: the first of de-AT, de and the default that there is. A language that
+// has no subject uses the one of the next; one that has a body uses no other.
 func contentIn(s *client.TemplateSource, lang string) (c client.TemplateContent, found string) {
 	tag, err := language.Parse(lang)
 	for ; err == nil && lang != "" && tag != language.Und; tag = tag.Parent() {

@@ -2,7 +2,8 @@ package templates
 
 import (
 	"context"
-	"sync"
+
+	"github.com/safedelivr/safedelivr/internal/priority"
 )
 
 // atOnce is how many previews are made at once: each can take many times the memory of its source.
@@ -10,55 +11,23 @@ const atOnce = 2
 
 // turns lets users take turns: a user does one thing at a time, so that others wait for one thing of each at most.
 type turns struct {
+	users  priority.Turns
 	places chan struct{} // for each thing that is done now
-
-	mu    sync.Mutex
-	users map[string]*turn
 }
 
-// turn is that of a user.
-type turn struct {
-	place chan struct{}
-	count int // of those that hold or wait for the place
-}
-
-func newTurns(places int) *turns {
-	return &turns{places: make(chan struct{}, places), users: map[string]*turn{}}
-}
+func newTurns(places int) *turns { return &turns{places: make(chan struct{}, places)} }
 
 // take waits for the turn of a user. The caller must call end. The error is that of ctx.
 func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
-	t.mu.Lock()
-	own := t.users[user]
-	if own == nil {
-		own = &turn{place: make(chan struct{}, 1)}
-		t.users[user] = own
-	}
-	own.count++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if own.count--; own.count == 0 {
-			delete(t.users, user)
-		}
-	}
-	select {
-	case own.place <- struct{}{}:
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
+	own, err := t.users.Take(ctx, user, 0)
+	if err != nil {
+		return nil, err
 	}
 	select {
 	case t.places <- struct{}{}:
+		return func() { <-t.places; own() }, nil
 	case <-ctx.Done():
-		<-own.place
-		leave()
+		own()
 		return nil, ctx.Err()
 	}
-	return func() {
-		<-t.places
-		<-own.place
-		leave()
-	}, nil
 }

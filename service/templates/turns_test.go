@@ -59,8 +59,9 @@ func TestTurns(t *testing.T) {
 		end()
 		close(ends)
 		synctest.Wait()
-		require.Empty(t, turns.users)
 		require.Empty(t, turns.places)
+		_, err = turns.take(t.Context(), "hostile")
+		require.NoError(t, err, "the user's turn is free")
 	})
 }
 
