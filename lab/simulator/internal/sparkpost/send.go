@@ -148,12 +148,8 @@ func (g SparkPost) call(in *transmission, head *message.Batch) (*provider.Call, 
 		case at >= 0:
 			to.Name = list[at].Name
 		case err == nil:
-			to.Flags = message.BCC
-			for _, h := range in.Content.Headers {
-				copies, _ := mail.ParseAddressList(h.Value) // none: the address is in Bcc
-				if strings.EqualFold(h.Key, "Cc") && slices.ContainsFunc(copies, same) {
-					to.Flags = message.CC
-				}
+			if to.Flags = message.BCC; slices.ContainsFunc(in.copies(), same) {
+				to.Flags = message.CC
 			}
 		}
 		if last := len(of) - 1; r.Address.HeaderTo != "" && last >= 0 && of[last][0].Address.HeaderTo == r.Address.HeaderTo {
@@ -253,6 +249,16 @@ func (in *transmission) render(template string, r *recipient, part int) string {
 		b.WriteString(fill(template[begin+at[0]:begin+at[1]], url.QueryEscape))
 		begin += at[1]
 	}
+}
+
+// copies returns the addresses in Cc.
+func (in *transmission) copies() (out []*mail.Address) {
+	for _, h := range in.Content.Headers {
+		if strings.EqualFold(h.Key, "Cc") {
+			out, _ = mail.ParseAddressList(h.Value) // without one, the others are in Bcc
+		}
+	}
+	return out
 }
 
 // content returns what a recipient reads.
