@@ -15,19 +15,21 @@ import (
 // another user tries to keep the product busy. The other user has the limits of the configuration.
 func (b *bench) hostile(be *backend) error {
 	return b.attacked(be, "urgent mail, post to provider, while another user sends requests that take long to refuse",
-		func(r *rig) string { return r.hostileKey })
+		func(r *rig) (func() string, error) { return r.attack(r.hostileKey) })
 }
 
 // stranger measures the same during an attack without a key.
 func (b *bench) stranger(be *backend) error {
 	return b.attacked(be, "urgent mail, post to provider, while a stranger holds connections and guesses links and keys",
-		func(*rig) string { return "" })
+		func(r *rig) (func() string, error) { return r.attack("") })
 }
 
-// attacked measures urgent mail when idle and during an attack with a key; empty: by a stranger.
-func (b *bench) attacked(be *backend, title string, key func(r *rig) string) error {
+// attacked measures urgent mail when idle and during what begin begins and stop ends. stop returns what it was.
+func (b *bench) attacked(
+	be *backend, title string, begin func(r *rig) (stop func() string, err error), settings ...string,
+) error {
 	fmt.Fprintln(os.Stderr, be.title+":", title)
-	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
+	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce, env: settings})
 	if err != nil {
 		return err
 	}
@@ -40,7 +42,7 @@ func (b *bench) attacked(be *backend, title string, key func(r *rig) string) err
 	if err != nil {
 		return err
 	}
-	stop, err := r.attack(key(r))
+	stop, err := begin(r)
 	if err != nil {
 		return err
 	}

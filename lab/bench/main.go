@@ -92,7 +92,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, hostile, stranger, failover, "+
+		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, hostile, stranger, slow, failover, "+
 			"agenda, idle, "+
 			"memory; separated by commas",
 	)
@@ -140,6 +140,7 @@ func run(ctx context.Context) error {
 		{"urgent", b.urgentAll},
 		{"hostile", b.hostile},
 		{"stranger", b.stranger},
+		{"slow", b.slow},
 		{"failover", b.failoverAll},
 		{"agenda", b.agendaAll},
 		{"idle", b.idle},
