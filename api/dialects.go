@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -77,6 +78,11 @@ func (s *Server) carryOutIn(r *dialect.Route) gin.HandlerFunc {
 		}
 		defer request.Close()
 		a, err := r.Handle(&request)
+		if len(request.Ignored) > 0 {
+			list := strings.Join(request.Ignored, ", ")
+			c.Header(dialect.IgnoredField, list)
+			s.log.Debug("fields of a request ignored", "path", r.Path, "user", caller(c).User, "fields", list)
+		}
 		if err != nil {
 			s.fail(c, err)
 			return

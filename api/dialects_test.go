@@ -82,3 +82,26 @@ func TestKeysOfDialects(t *testing.T) {
 	bs, _ := f.batches()
 	require.Len(t, bs, 3)
 }
+
+// TestIgnoredFields: an answer lists the fields of a request that change nothing, and no others.
+func TestIgnoredFields(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) {
+		s.cfg.Dialects = []*dialect.Dialect{mailgun.New(), sendgrid.New(), resend.New(), postmark.New()}
+	})
+	form := []string{"from", "a@b.de", "to", "c@d.de", "subject", "s", "text", "t", "h:X-A", "b", "v:c", "d", "o:tag", "e"}
+	const mail = `"from": "a@b.de", "to": "c@d.de", "subject": "s", "text": "t"`
+	for want, r := range map[string]*reply{
+		"o:dkim, amp-html": f.multiform("/v3/"+domain+"/messages", append(form, "o:dkim", "yes", "amp-html", "x")...),
+		"":                 f.multiform("/v3/"+domain+"/messages", form...),
+		"batch_id, ip_pool_name": f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "subject": "s",
+			"content": [{"type": "text/plain", "value": "t"}], "batch_id": "1", "ip_pool_name": "p",
+			"personalizations": [{"to": [{"email": "c@d.de"}]}]}`),
+		"unknown": f.emails("/emails", `{`+mail+`, "unknown": 1}`),
+		"InlineCss, X Y": f.emails("/email", `{"From": "a@b.de", "To": "c@d.de", "Subject": "s", "TextBody": "t",
+			"InlineCss": true, "X\r\nY": 1}`, f.token()...),
+	} {
+		require.Less(t, r.Status, 300, "%s: %s", want, r.Body)
+		require.Equal(t, want, r.Header.Get(dialect.IgnoredField))
+	}
+}

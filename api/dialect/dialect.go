@@ -6,6 +6,7 @@ package dialect
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -40,6 +41,7 @@ type Request struct {
 	Param   func(name string) string // of the path
 	Repeat  service.Repeat           // its key is empty if the client gave none
 	Replays *Replays
+	Ignored []string // names of fields that change nothing here, which the answer lists
 
 	large map[string]*intake.Spooled // attachments, by the names that ReadJSON put in their place
 }
@@ -50,6 +52,27 @@ type Answer struct {
 	Body   any
 	Batch  models.ID // that the request created, for the request log
 	Header http.Header
+}
+
+// IgnoredField is the header field of answers with the fields of a request that were ignored.
+const IgnoredField = "Safedelivr-Ignored"
+
+const maxIgnored = 20 // names that an answer lists
+
+// Ignore notes which of some names of a request's fields are not known.
+func (r *Request) Ignore(names []string, known func(name string) bool) {
+	for _, name := range names {
+		name = models.OneLine(name)
+		if len(r.Ignored) < maxIgnored && len(name) <= 64 && !known(name) && !slices.Contains(r.Ignored, name) {
+			r.Ignored = append(r.Ignored, name)
+		}
+	}
+}
+
+// Among returns a function that reports whether a name is one of some words.
+func Among(words string) func(name string) bool {
+	list := strings.Fields(words)
+	return func(name string) bool { return slices.Contains(list, name) }
 }
 
 // Owns returns the length of the prefix by which the dialect answers a path; 0: it does not.

@@ -20,8 +20,8 @@ import (
 // the same as absent.
 type Object map[string]json.RawMessage
 
-// ReadJSON reads the body of a request into v. It may have most bytes. Large contents of attachments are not in v, but in
-// files of the request, which have the names that are in their place.
+// ReadJSON reads the body of a request into v. It may have most bytes. Large contents of attachments are not in v, but
+// in files of the request, which have the names that are in their place.
 func ReadJSON(r *Request, most int64, v any) error {
 	body := &io.LimitedReader{R: r.Body, N: most + 1}
 	in := r.Service.NewIntake(r.Context(), r.Who)

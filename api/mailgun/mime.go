@@ -29,6 +29,7 @@ func sendMIME(r *dialect.Request) (dialect.Answer, error) {
 	if err != nil {
 		return dialect.Answer{}, err
 	}
+	m.Ignore(m.names, known)
 	if raw == nil {
 		return dialect.Answer{}, malformed("message parameter is missing")
 	}

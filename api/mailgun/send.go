@@ -56,6 +56,14 @@ type message struct {
 	raw    *mailparse.Mail   // a whole message; nil: the form has the fields
 }
 
+// known reports whether a field of a message is not ignored.
+func known(name string) bool {
+	return fields(name) || len(name) > 2 && (name[:2] == "h:" || name[:2] == "v:")
+}
+
+var fields = dialect.Among("from to cc bcc subject text html recipient-variables template t:version t:variables " +
+	"o:tag o:testmode o:deliverytime o:tracking o:tracking-opens o:tracking-clicks o:require-tls")
+
 // send is POST /v3/{domain}/messages.
 func send(r *dialect.Request) (dialect.Answer, error) {
 	m := &message{Request: r, in: r.Service.NewIntake(r.Context(), r.Who)}
@@ -65,6 +73,7 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	m.form, err = readForm(r, m.file)
 	m.in.Pause()
 	if err == nil {
+		m.Ignore(m.names, known)
 		err = m.read()
 	}
 	if err != nil {

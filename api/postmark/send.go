@@ -67,8 +67,12 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	return dialect.Answer{Body: results}, err
 }
 
+var known = dialect.Among("From To Cc Bcc ReplyTo Subject TextBody HtmlBody Tag Headers TrackOpens TrackLinks " +
+	"Metadata Attachments MessageStream TemplateId TemplateAlias TemplateModel")
+
 // accept stores a message.
 func accept(r *dialect.Request, message dialect.Object, repeat *service.Repeat) (result, error) {
+	r.Ignore(message.Names(), known)
 	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, message) })
 	if err != nil {
 		return result{}, err

@@ -96,8 +96,12 @@ func at(i int, err error) error {
 	return err
 }
 
+var known = dialect.Among("from to cc bcc reply_to replyTo subject text html headers tags attachments template " +
+	"topic_id scheduled_at scheduledAt")
+
 // accept stores an email. Without a repeat it only checks it.
 func accept(r *dialect.Request, email dialect.Object, repeat *service.Repeat) (models.ID, error) {
+	r.Ignore(email.Names(), known)
 	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, email) })
 	return a.ID, err
 }

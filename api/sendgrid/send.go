@@ -29,12 +29,16 @@ type request struct {
 	first  models.ID        // batch of the first group, whose id is the answer
 }
 
+var known = dialect.Among("personalizations from reply_to reply_to_list subject content attachments template_id " +
+	"headers categories custom_args send_at asm mail_settings tracking_settings")
+
 // send is POST /v3/mail/send.
 func send(r *dialect.Request) (dialect.Answer, error) {
 	var q request
 	if err := dialect.ReadJSON(r, maxBody, &q.Object); err != nil {
 		return dialect.Answer{}, err
 	}
+	r.Ignore(q.Names(), known)
 	if err := q.check(); err != nil {
 		return dialect.Answer{}, err
 	}
