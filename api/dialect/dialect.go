@@ -41,6 +41,7 @@ type Request struct {
 	Repeat  service.Repeat           // its key is empty if the client gave none
 	Replays *Replays
 
+	first *intake.Intake             // nil: none was needed
 	large map[string]*intake.Spooled // attachments, by the names that ReadJSON put in their place
 }
 
