@@ -147,6 +147,10 @@ func (o Object) Fill(r *intake.Recipient) {
 
 // TextOf returns a JSON value as a text. That of a text is the text, that of null is empty, and others are JSON.
 func TextOf(raw json.RawMessage) string {
+	n := len(raw)
+	if n > 1 && raw[0] == '"' && raw[n-1] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw[1 : n-1]) // as most texts are written
+	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil { // also null
 		return text

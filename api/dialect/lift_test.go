@@ -206,3 +206,13 @@ func TestLargeContents(t *testing.T) {
 	}
 	require.Len(t, sums, 1)
 }
+
+// TestTextOf: a text is read as encoding/json reads it, also if it is not UTF-8.
+func TestTextOf(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`"a"`: "a", `""`: "", `"\"a\u0062"`: `"ab`, "\"\xff\"": "\ufffd", `null`: "", `7`: "7", `{"a":"b"}`: `{"a":"b"}`, `"`: `"`,
+	} {
+		require.Equal(t, want, TextOf(json.RawMessage(raw)))
+	}
+}
