@@ -39,7 +39,8 @@ type member struct {
 // maxDepth is how many objects and lists encoding/json reads in each other.
 const maxDepth = 10_000
 
-var errDepth = errors.New("the JSON is too deep")
+// errNotTaken means that the JSON is too deep, or that the content of an attachment is a list of no bytes.
+var errNotTaken = errors.New("JSON that no call takes")
 
 // run copies the body to its end.
 func (l *lifter) run() error {
@@ -59,7 +60,7 @@ func (l *lifter) run() error {
 			continue
 		}
 		if len(l.path) > maxDepth {
-			return errDepth
+			return errNotTaken
 		}
 		from := l.out.Len()
 		l.out.WriteByte(c)
@@ -111,6 +112,9 @@ func (l *lifter) lift(first byte, decode decoder) error {
 	held, file, sum := []byte{first}, (*intake.Spooled)(nil), sha256.New()
 	var to io.Writer
 	err := l.each(end, func(p []byte) error {
+		if first == '[' && bytes.ContainsAny(p, `"[{`) { // its end may be elsewhere
+			return errNotTaken
+		}
 		if file == nil && len(held)+len(p) <= l.large {
 			held = append(held, p...)
 			return nil

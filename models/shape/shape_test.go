@@ -159,7 +159,7 @@ func TestFailuresHaveKinds(t *testing.T) {
 	}
 }
 
-// TestMessageIDsOfSendGrid: each mail has its own ID, also in another chunk of a batch. All begin with that of the batch.
+// TestMessageIDsOfSendGrid: each mail has its own ID, also in another chunk. All begin with that of the batch.
 func TestMessageIDsOfSendGrid(t *testing.T) {
 	t.Parallel()
 	id := models.NewBatchID(at)
