@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api/dialect"
+	"github.com/safedelivr/safedelivr/api/resend"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
@@ -260,6 +263,28 @@ func TestSpoolIsLimited(t *testing.T) {
 	require.Equal(t, "over_limit", f.post(batchTo(100_000)).problem(t).Code)
 	f.accepted(f.post(batchTo(30_000)))
 	f.accepted(f.post(batchTo(30_000)))
+}
+
+// TestSpoolOfAttachments: a mail that never fits into the limit, because its attachment is on disk twice while it is
+// read, is refused for good. Its client would otherwise repeat it for ever.
+func TestSpoolOfAttachments(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) {
+		s.service.Quotas = models.Limits{models.SpoolBytes: 1_600_000}
+		s.cfg.Dialects = []*dialect.Dialect{resend.New()}
+	})
+	f.deps.Providers[0].Carries = models.Capabilities{Attachments: true}
+	f.serve(f.server.cfg)
+	send := func(size int) *reply {
+		content := base64.StdEncoding.EncodeToString(make([]byte, size))
+		return f.emails("/emails", `{"from": "a@b.de", "to": "c@d.de", "subject": "s", "text": "t",
+			"attachments": [{"filename": "a", "content": "`+content+`"}]}`)
+	}
+	require.Equal(t, http.StatusOK, send(600_000).Status)
+	r := send(900_000)
+	require.Equal(t, http.StatusRequestEntityTooLarge, r.Status, string(r.Body))
+	require.Empty(t, r.Header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, send(600_000).Status)
 }
 
 // TestDiskReserve: below the reserve, batches are refused and everything else goes on.

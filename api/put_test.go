@@ -372,3 +372,16 @@ func TestPutOfManyContents(t *testing.T) {
 		require.Equal(t, changes.Rejected, r.Status, i)
 	}
 }
+
+// TestMessagesAreCounted: batches of messages are among those that were accepted.
+func TestMessagesAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	svc := f.serve(Config{})
+	f.changed(`{"id": "a", "from": "a@b.de", "to": "c@d.de", "subject": "s", "text": "t"}`)
+	var all int64
+	for _, tally := range svc.Tallies() {
+		all += tally.Recipients
+	}
+	require.EqualValues(t, 1, all)
+}

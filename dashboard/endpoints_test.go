@@ -111,6 +111,7 @@ func TestEndpointPages(t *testing.T) {
 	pair := b.post("/endpoints", url.Values{"url": {app}, "signature": {"v1a"}, "once": {once}}).text
 	require.Regexp(t, `id="public-key">whpk_`, pair)
 	require.NotContains(t, pair, "new-secret")
+	require.Contains(t, pair, "<dd>one update each</dd>")
 	bad = b.post("/endpoints", url.Values{"url": {app}, "shape": {"resend"}, "batch": {"yes"}})
 	require.Contains(t, bad.text, `<option value="resend" selected>`)
 	require.Contains(t, bad.text, `id="batch-wrong">In the shape of resend each post has one update.`)

@@ -229,10 +229,6 @@ func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why err
 // accepted announces a stored batch and returns the answer for it.
 func (s *Service) accepted(b *models.Batch) Accepted {
 	s.announce.batch(b.ID, b.Chunks, b.Lane)
-	s.tallies[b.Lane].batches.Add(1)
-	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
-	s.log.Info("batch accepted",
-		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
 	var rejected *mail.Rejected
 	if b.Rejected > 0 {
 		rejected = &mail.Rejected{Count: b.Rejected}
@@ -296,6 +292,9 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.In
 		return err
 	}
 	s.endSuppressed(context.WithoutCancel(ctx), endings)
+	s.tallies[b.Lane].add(b)
+	s.log.Info("batch accepted",
+		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
 	s.onAccept(b, first)
 	s.acceptTime(b.Lane, in.SinceComplete())
 	return nil

@@ -290,6 +290,12 @@ func (s *Service) Close() {
 // tally counts accepted batches.
 type tally struct{ batches, recipients atomic.Int64 }
 
+// add counts a batch that was stored. A repeat that finds one does not accept it again.
+func (t *tally) add(b *models.Batch) {
+	t.batches.Add(1)
+	t.recipients.Add(int64(b.Recipients))
+}
+
 // Tally counts what was accepted since the start of the process.
 type Tally struct{ Batches, Recipients int64 }
 

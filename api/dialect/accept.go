@@ -15,7 +15,7 @@ import (
 
 // Accept stores the mail that read reads from a request. Without a repeat it only checks that it could be stored.
 func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error) (a service.Accepted, err error) {
-	in := r.Service.NewIntake(r.Context(), r.Who)
+	in := r.intake()
 	defer in.Close()
 	in.Kept = r.large
 	switch err = read(in); {

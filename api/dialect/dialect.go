@@ -43,6 +43,7 @@ type Request struct {
 	Replays *Replays
 	Ignored []string // names of fields that change nothing here, which the answer lists
 
+	first *intake.Intake             // nil: none was needed
 	large map[string]*intake.Spooled // attachments, by the names that ReadJSON put in their place
 }
 

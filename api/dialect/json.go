@@ -24,9 +24,8 @@ type Object map[string]json.RawMessage
 // in files of the request, which have the names that are in their place.
 func ReadJSON(r *Request, most int64, v any) error {
 	body := &io.LimitedReader{R: r.Body, N: most + 1}
-	in := r.Service.NewIntake(r.Context(), r.Who)
-	defer in.Close()
-	l := lifter{body: bufio.NewReaderSize(body, large/2), large: large, in: in}
+	l := lifter{body: bufio.NewReaderSize(body, large/2), large: large, in: r.intake()}
+	defer l.in.Close()
 	err := l.run()
 	r.large = l.files
 	var limit *http.MaxBytesError
@@ -40,6 +39,14 @@ func ReadJSON(r *Request, most int64, v any) error {
 		return nil
 	}
 	return problem.New(problem.Malformed, "bad_json", "The body is not the JSON that this call takes.")
+}
+
+// intake returns an Intake for a part of the request. What all have on disk counts together.
+func (r *Request) intake() *intake.Intake {
+	if r.first == nil {
+		r.first = r.Service.NewIntake(r.Context(), r.Who)
+	}
+	return intake.Another(r.first)
 }
 
 // Close releases the files of the request.
@@ -140,6 +147,10 @@ func (o Object) Fill(r *intake.Recipient) {
 
 // TextOf returns a JSON value as a text. That of a text is the text, that of null is empty, and others are JSON.
 func TextOf(raw json.RawMessage) string {
+	n := len(raw)
+	if n > 1 && raw[0] == '"' && raw[n-1] == '"' && bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw[1 : n-1]) // as most texts are written
+	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil { // also null
 		return text

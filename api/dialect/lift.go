@@ -36,6 +36,12 @@ type member struct {
 	name string // of the last member of an object
 }
 
+// maxDepth is how many objects and lists encoding/json reads in each other.
+const maxDepth = 10_000
+
+// errNotTaken means that the JSON is too deep, or that the content of an attachment is a list of no bytes.
+var errNotTaken = errors.New("JSON that no call takes")
+
 // run copies the body to its end.
 func (l *lifter) run() error {
 	value := true // else a name follows
@@ -47,11 +53,14 @@ func (l *lifter) run() error {
 		if err != nil {
 			return err
 		}
-		if decode := l.decoder(c); value && decode != nil {
+		if decode := decoderOf(c); value && decode != nil && l.inContent() {
 			if err := l.lift(c, decode); err != nil {
 				return err
 			}
 			continue
+		}
+		if len(l.path) > maxDepth {
+			return errNotTaken
 		}
 		from := l.out.Len()
 		l.out.WriteByte(c)
@@ -77,25 +86,25 @@ func (l *lifter) run() error {
 	}
 }
 
-// decoder returns a decoder of the next value, which begins with a byte, if it is the content of an attachment.
-func (l *lifter) decoder(first byte) decoder {
-	decode := decoderOf(first)
-	if decode == nil {
-		return nil
+// inContent reports whether the next value is the content of an attachment, or the data of a Buffer that is one. A
+// request is a message, a list of messages, or has such a list. What a template gets is never looked into.
+func (l *lifter) inContent() bool {
+	path := l.path
+	switch {
+	case len(path) > 0 && path[0].list:
+		path = path[1:]
+	case len(path) > 1 && path[1].list && strings.EqualFold(path[0].name, "Messages"): // as encoding/json reads it
+		path = path[2:]
 	}
-	names := make([]string, 0, 4) // innermost first
-	for i := len(l.path) - 1; i >= 0 && len(names) < cap(names); i-- {
-		names = append(names, l.path[i].name)
+	if len(path) == 4 && path[3].name == "data" {
+		path = path[:3]
 	}
-	if first == '[' && len(names) == cap(names) && names[0] == "data" { // of a Buffer
-		names = names[1:]
-	}
-	switch strings.Join(names[:min(len(names), 3)], "/") {
-	case "content//attachments", "Content//Attachments":
-		return decode
-	}
-	return nil
+	return len(path) == 3 && path[1].list && (path[0].name == "attachments" && path[2].name == "content" ||
+		path[0].name == "Attachments" && path[2].name == "Content")
 }
+
+// fileName begins the names of files. It is no base64.
+const fileName = "file:"
 
 // lift copies a value whose first byte was read. If the value is large, it decodes it into a file.
 func (l *lifter) lift(first byte, decode decoder) error {
@@ -103,6 +112,9 @@ func (l *lifter) lift(first byte, decode decoder) error {
 	held, file, sum := []byte{first}, (*intake.Spooled)(nil), sha256.New()
 	var to io.Writer
 	err := l.each(end, func(p []byte) error {
+		if first == '[' && bytes.ContainsAny(p, `"[{`) { // its end may be elsewhere
+			return errNotTaken
+		}
 		if file == nil && len(held)+len(p) <= l.large {
 			held = append(held, p...)
 			return nil
@@ -117,11 +129,14 @@ func (l *lifter) lift(first byte, decode decoder) error {
 		return decode.write(p, to)
 	})
 	if file == nil {
+		if strings.HasPrefix(TextOf(held), fileName) { // that of the client names no file of ours
+			held = []byte(strconv.Quote(fileName))
+		}
 		l.out.Write(held)
 		return err
 	}
 	ok, lerr := decode.end(to)
-	name := "file:" // which is no base64
+	name := fileName
 	if ok {
 		name += hex.EncodeToString(sum.Sum(nil))
 	}
@@ -214,6 +229,8 @@ func (d *base64Decoder) write(p []byte, to io.Writer) error {
 				continue
 			}
 			c = text[0]
+		} else if c < ' ' { // it is no JSON
+			d.bad = true
 		}
 		switch c {
 		case '"', '\r', '\n', '=':
@@ -249,6 +266,7 @@ func (d *base64Decoder) end(to io.Writer) (bool, error) {
 type numberDecoder struct {
 	number int  // that was begun
 	digits bool // of number
+	ended  bool // it has digits, and a space follows
 	bad    bool
 }
 
@@ -257,12 +275,15 @@ func (d *numberDecoder) write(p []byte, to io.Writer) error {
 	for _, c := range p {
 		switch {
 		case '0' <= c && c <= '9' && d.number <= 255:
+			d.bad = d.bad || d.ended || d.digits && d.number == 0 // it is no JSON
 			d.number, d.digits = d.number*10+int(c-'0'), true
 		case c == ',' || c == ']':
 			d.bad = d.bad || !d.digits || d.number > 255
 			data = append(data, byte(d.number)) //nolint:gosec // else it is bad
-			d.number, d.digits = 0, false
-		case c != ' ' && c != '\n' && c != '\r' && c != '\t':
+			d.number, d.digits, d.ended = 0, false, false
+		case c == ' ', c == '\n', c == '\r', c == '\t':
+			d.ended = d.digits
+		default:
 			d.bad = true
 		}
 	}

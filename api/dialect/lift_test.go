@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -21,7 +22,12 @@ func lifted(t *testing.T, text string, most int) (string, *Files, *intake.Intake
 	in := intake.New(t.Context(), &intake.Config{SpoolDir: t.TempDir()})
 	t.Cleanup(in.Close)
 	l := lifter{body: bufio.NewReaderSize(strings.NewReader(text), 16), large: most, in: in}
-	require.NoError(t, l.run())
+	if err := l.run(); !errors.Is(err, errNotTaken) { // else the request is refused
+		require.NoError(t, err)
+	} else {
+		l.out.Reset()
+		l.out.WriteString(text)
+	}
 	for _, file := range l.files {
 		t.Cleanup(file.Close)
 	}
@@ -66,6 +72,8 @@ var messages = []string{
 	`{"attachments": [{"content": "aGVsbG8sIHdvcmxk", "content": "aGVsbG8sIGhlbGxv"}], "data": [1, 2, 3, 4, 5]}`,
 	`{"attachments": {"content": "aGVsbG8sIHdvcmxk"}, "content": ["aGVsbG8sIHdvcmxk"]}`,
 	`{"attachments": [[{"content": "aGVsbG8sIHdvcmxk"}]]}`,
+	`{"attachments": [{"content": [11, 12, 13.5]}, {"content": [11, 12, -1]}, {"content": {"data": "aGVsbG8sIHdv"}}]}`,
+	`{"attachments": [{"content": "file:aGk="}, {"content": {"data": "\u0066ile:aGk="}}, {"content": []}]}`,
 }
 
 // TestContentsInFiles: a content is the same in a file, wherever the parts end in which it is read.
@@ -73,7 +81,7 @@ func TestContentsInFiles(t *testing.T) {
 	t.Parallel()
 	for _, text := range messages {
 		for pad := range 17 {
-			requireAlike(t, `{"p": "`+strings.Repeat("x", pad)+`", "m": `+text+`}`)
+			requireAlike(t, strings.Repeat(" ", pad)+text)
 		}
 	}
 	for i, want := range [][]string{{`"hello, world"`}, {`"hello, world"`, `"hello,\xfb\xff?"`},
@@ -89,13 +97,73 @@ func TestContentsInFiles(t *testing.T) {
 	out, _, in = lifted(t, messages[4], 4)
 	require.Equal(t, messages[4], out, "only attachments are kept in files")
 	require.Empty(t, in.Kept)
+	out, _, in = lifted(t, `{"Messages": [{"Attachments": [{"Content": "aGVsbG8sIHdvcmxk"}]}]}`, 4)
+	require.Contains(t, out, `"file:`)
+	require.Len(t, in.Kept, 1)
+}
+
+// TestOtherContents: what is called like the content of an attachment stays as it is elsewhere.
+func TestOtherContents(t *testing.T) {
+	t.Parallel()
+	const data = `{"attachments": [{"content": "aGVsbG8sIHdvcmxk"}], "Attachments": [{"Content": "aGVsbG8sIHdvcmxk"}]}`
+	for _, text := range []string{
+		`{"personalizations": [{"dynamic_template_data": ` + data + `}]}`,
+		`{"TemplateModel": ` + data + `}`,
+		`[{"template": {"variables": ` + data + `}}]`,
+		`{"Messages": [{"TemplateModel": ` + data + `}]}`,
+	} {
+		out, _, in := lifted(t, text, 4)
+		require.Equal(t, text, out)
+		require.Empty(t, in.Kept)
+	}
+}
+
+// TestForeignNames: a client cannot name a file that it sent elsewhere in the request, so that a small request is never
+// many large mails.
+func TestForeignNames(t *testing.T) {
+	t.Parallel()
+	_, _, in := lifted(t, messages[0], 4)
+	for name := range in.Kept {
+		for _, text := range []string{
+			`{"Messages": [{"Attachments": [{"Content": "aGVsbG8sIHdvcmxk"}, {"Content": "` + name + `"}]}]}`,
+			`{"meſſages": [{"Attachments": [{"Content": "aGVsbG8sIHdvcmxk"}, {"Content": "\u0066` + name[1:] + `"}]}]}`,
+			`[{"attachments": [{"content": "aGVsbG8sIHdvcmxk"}, {"content": {"data": "` + name + `"}}]}]`,
+		} {
+			out, _, in := lifted(t, text, 200)
+			require.Empty(t, in.Kept)
+			require.NotContains(t, out, name[1:], text)
+			require.True(t, json.Valid([]byte(out)))
+		}
+	}
+}
+
+// TestNoJSON: large contents that are no JSON are refused, as small ones are, and so are values that are too
+// deep, and lists of other values than bytes, whose end may be elsewhere.
+func TestNoJSON(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{"\"aGVsbG8s\nIHdvcmxk\"", "[1, 2, 3 4]", "[01, 2, 3, 4]", "[1, 2, 3, 00]"} {
+		text := `{"attachments": [{"content": ` + content + `}]}`
+		require.False(t, json.Valid([]byte(text)))
+		_, _, in := lifted(t, text, 4)
+		require.Empty(t, in.Kept, content)
+	}
+	for _, text := range []string{
+		strings.Repeat("[", 1<<20),
+		`[{"attachments": [{"content": [[1], [2]]}]}, {"attachments": [{"content": "file:"}]}]`,
+		`[{"attachments": [{"content": ["]"]}]}]`,
+		`[{"attachments": [{"content": [{}]}]}]`,
+	} {
+		l := lifter{body: bufio.NewReader(strings.NewReader(text)), large: large}
+		require.ErrorIs(t, l.run(), errNotTaken)
+		require.Less(t, len(l.path), 11_000)
+	}
 }
 
 // requireAlike requires that JSON means the same with its contents in files.
 func requireAlike(t *testing.T, text string) {
 	t.Helper()
 	out, _, in := lifted(t, text, 4)
-	var want, got struct{ M json.RawMessage }
+	var want, got json.RawMessage
 	if json.Unmarshal([]byte(text), &want) != nil {
 		return // what is not JSON is refused later, or the content is
 	}
@@ -107,7 +175,7 @@ func requireAlike(t *testing.T, text string) {
 		}
 		return list
 	}
-	wants, gots := of(want.M), of(got.M)
+	wants, gots := of(want), of(got)
 	require.Len(t, gots, len(wants), out)
 	for i := range wants {
 		if wants[i] != nil {
@@ -124,7 +192,7 @@ func FuzzContentsInFiles(f *testing.F) {
 	for _, text := range messages {
 		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, text string) { requireAlike(t, `{"m": `+text+`}`) })
+	f.Fuzz(func(t *testing.T, text string) { requireAlike(t, text) })
 }
 
 // TestLargeContents: a message may have contents in files and in memory, and its files are the same.
@@ -151,4 +219,15 @@ func TestLargeContents(t *testing.T) {
 		sums[files.Sum()] = true
 	}
 	require.Len(t, sums, 1)
+}
+
+// TestTextOf: a text is read as encoding/json reads it, also if it is not UTF-8.
+func TestTextOf(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`"a"`: "a", `""`: "",
+		`"\"a\u0062"`: `"ab`, "\"\xff\"": "\ufffd", `null`: "", `7`: "7", `{"a":"b"}`: `{"a":"b"}`, `"`: `"`,
+	} {
+		require.Equal(t, want, TextOf(json.RawMessage(raw)))
+	}
 }

@@ -76,7 +76,7 @@ type Times struct {
 	// final events is over, too. States and timelines stay, without addresses
 	KeepContent time.Duration `koanf:"keep_content" range:">0" default:"2160h"`
 	// how long batches, logs and commands are kept, at least `KEEP_CONTENT`. Then batches answer 404, and only the sums of
-	// days stay
+	// days stay. Idempotency keys are found by their batches for 24 hours, so wait as long before you set less than that
 	KeepLogs time.Duration `koanf:"keep_logs" range:">0" default:"9600h"`
 	// how long updates can be read from `GET /v1/updates`
 	KeepUpdates time.Duration `koanf:"keep_updates" range:">0" default:"720h"`

@@ -1,7 +1,6 @@
 package shape
 
 import (
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -14,7 +13,7 @@ import (
 func sendGridOf(d *feed.Described) map[string]any {
 	e, own := map[string]any{}, map[string]any{
 		"event": SendGrid.Word(d.Type()), "timestamp": d.At.Unix(), "email": d.To().Email, "sg_event_id": idOf(d),
-		"sg_message_id": fmt.Sprintf("%s.%d", strings.ReplaceAll(d.Request().String(), "-", ""), d.Log.Recipient()),
+		"sg_message_id": strings.ReplaceAll(d.Request().String()+"."+d.Log.String(), "-", ""),
 	}
 	for name, value := range d.Metadata {
 		e[name] = value

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,6 +156,22 @@ func TestFailuresHaveKinds(t *testing.T) {
 			"email.bounced": event.Data.Bounce, "email.suppressed": event.Data.Suppressed, "email.failed": event.Data.Failed,
 		}
 		require.NotEmpty(t, said[event.Type], reason)
+	}
+}
+
+// TestMessageIDsOfSendGrid: each mail has its own ID, also in another chunk. All begin with that of the batch.
+func TestMessageIDsOfSendGrid(t *testing.T) {
+	t.Parallel()
+	id := models.NewBatchID(at)
+	seen := map[string]bool{}
+	for _, log := range []models.ID{id.Log(1), id.Log(2), id.Chunk(1).Log(1)} {
+		var event struct {
+			ID string `json:"sg_message_id"`
+		}
+		read(t, shape.SendGrid.Event(&feed.Described{Batch: id, Log: log, State: models.Success, At: at}), &event)
+		require.Equal(t, strings.ReplaceAll(id.String(), "-", ""), strings.Split(event.ID, ".")[0])
+		require.False(t, seen[event.ID], event.ID)
+		seen[event.ID] = true
 	}
 }
 

@@ -105,10 +105,15 @@ func errKeyReused() error {
 		"This Idempotency-Key was used for a different request. Use a new key.")
 }
 
-// acquire claims a key and takes its lease, unless the request has an answer.
+// acquire claims a key and takes its lease, unless the request has an answer, or has stored what it makes.
 func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c models.Claim, own *lease, err error) {
 	if c, err = g.claim(ctx, key, mine); err != nil || c.Answer != nil {
 		return c, nil, err
+	}
+	if g.Stored != nil && c.ID != mine.ID {
+		if stored, err := g.Stored(ctx, c.ID); err == nil && stored {
+			return c, nil, nil
+		}
 	}
 	own, held := g.lease(ctx, "once "+key)
 	if !held {
@@ -232,6 +237,9 @@ func (l *lease) renew(ctx context.Context) (bool, error) {
 
 // held reports whether no other run has the lease.
 func (l *lease) held(ctx context.Context) bool {
+	if l == nil {
+		return false
+	}
 	held, err := l.renew(ctx)
 	return held && err == nil
 }

@@ -204,3 +204,19 @@ func TestStoredResult(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, third.older, "nothing is stored, so the refusal freed the key")
 }
+
+// TestRepeatsOfStoredResult: repeats of a request that has stored its result run beside each other. None is refused
+// because another one runs.
+func TestRepeatsOfStoredResult(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	g.Stored = func(context.Context, models.ID) (bool, error) { return true, nil }
+	_, _, err := once(t, g, "ann", "k", "h", &run{})
+	require.NoError(t, err)
+	r := Repeat{Key: "k", Route: "POST /", Hash: "h"}
+	_, _, err = Once(t.Context(), g, "ann", r, func(context.Context, models.Claim, bool) (string, error) {
+		_, _, err := once(t, g, "ann", "k", "h", &run{})
+		return "", err
+	})
+	require.NoError(t, err)
+}

@@ -100,6 +100,9 @@ func New(ctx context.Context, cfg *Config) *Intake {
 	}
 }
 
+// Another returns an empty Intake for another part of the request of in. What both have on disk counts together.
+func Another(in *Intake) *Intake { return New(in.ctx, in.cfg) }
+
 // buffer returns an empty buffer.
 func (c *Config) buffer() buffer { return buffer{dir: c.SpoolDir, grow: c.Spooling} }
 
