@@ -39,7 +39,7 @@ func (r *rig) sendSlowly(addr string) (stop func() string, err error) {
 		return fmt.Sprintf("%d lines on %d connections", lines.Load(), len(conns))
 	}
 	for i := range slowClients {
-		from := &net.TCPAddr{IP: net.IPv4(127, 66, 1, byte(1+i%slowAddresses))} //nolint:gosec // few addresses
+		from := &net.TCPAddr{IP: net.IPv4(127, 66, 1, byte(1+i%slowAddresses))}
 		c, err := (&net.Dialer{LocalAddr: from}).DialContext(r.b.ctx, "tcp", addr)
 		if err != nil {
 			return stop, err
