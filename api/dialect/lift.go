@@ -19,7 +19,7 @@ import (
 const large = 64 << 10
 
 // lifter copies the JSON of a request, but not the large contents of attachments. It decodes these into files, and
-// writes the name of the file in their place. What it copies need not be JSON: whoever decodes it finds that.
+// writes the name of the file in their place. What it copies need not be JSON: the decoder of the result finds that.
 type lifter struct {
 	body  *bufio.Reader
 	large int

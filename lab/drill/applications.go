@@ -103,7 +103,7 @@ func (d *drill) addApplications(ctx context.Context) error {
 			return err
 		}
 		if n, ok := left[stored.Subject]; !ok || n != b.n {
-			d.res.wrong("batch %s of %d recipients is %q, of which %d are missing", b.id, b.n, stored.Subject, n)
+			d.res.wrong("batch %s of %d recipients is %q, for which %d are missing", b.id, b.n, stored.Subject, n)
 		}
 		delete(left, stored.Subject)
 		by[stored.Via] += b.n
