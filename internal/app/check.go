@@ -33,8 +33,9 @@ func Check(ctx context.Context, cfg *config.Config, found error) error {
 			add(err)
 		}
 	}
-	addresses := map[string][]string{
-		"listen": {cfg.Listen}, "smtp.listen": cfg.SMTP.Listen, "smtps.listen": cfg.SMTPS.Listen,
+	addresses := map[string][]string{"listen": {cfg.Listen}}
+	if cfg.Has("api") { // processes on one machine may have the same settings and other roles
+		addresses["smtp.listen"], addresses["smtps.listen"] = cfg.SMTP.Listen, cfg.SMTPS.Listen
 	}
 	if at := cfg.Metrics.Listen; at != "off" && at != config.Defaults().Metrics.Listen {
 		addresses["metrics.listen"] = []string{at}

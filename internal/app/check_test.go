@@ -53,3 +53,22 @@ func TestCheckAcceptsWhatIsRight(t *testing.T) {
 	})
 	require.NoError(t, Check(t.Context(), &cfg, err))
 }
+
+// TestCheckOfOtherRoles: a process that takes no mail by SMTP does not ask for its address, which another one with the
+// same settings has.
+func TestCheckOfOtherRoles(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	for _, roles := range []string{"worker", "api,worker"} {
+		cfg, err := config.Load("", []string{
+			"SAFEDELIVR_LISTEN=127.0.0.1:0", "SAFEDELIVR_STORE=postgres://127.0.0.1/x", "SAFEDELIVR_ROLES=" + roles,
+			"SAFEDELIVR_SMTP_LISTEN=" + l.Addr().String(),
+			"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_EVENTS=none",
+		})
+		err = Check(t.Context(), &cfg, err)
+		require.Equal(t, roles != "worker", err != nil, "%s: %v", roles, err)
+	}
+}
