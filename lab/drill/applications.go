@@ -103,7 +103,7 @@ func (d *drill) addApplications(ctx context.Context) error {
 			return err
 		}
 		if n, ok := left[stored.Subject]; !ok || n != b.n {
-			d.res.wrong("batch %s of %d recipients is %q, for which %d are missing", b.id, b.n, stored.Subject, n)
+			d.res.wrong("batch %s of %d recipients is %q: %d were accepted, or it is stored twice", b.id, b.n, stored.Subject, n)
 		}
 		delete(left, stored.Subject)
 		by[stored.Via] += b.n
@@ -203,8 +203,9 @@ func postSendGrid(ctx context.Context, d *drill, key, subject string, to []strin
 		"personalizations": list, "categories": []string{drillTag}})
 }
 
-// postSMTP sends a message to each address on one connection. A message that is repeated is known by its bytes.
-func postSMTP(ctx context.Context, d *drill, _, subject string, to []string) (err error) {
+// postSMTP sends a message to each address on one connection. A message that is repeated is known by its bytes, because
+// it has a Message-ID.
+func postSMTP(ctx context.Context, d *drill, key, subject string, to []string) (err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", d.smtpAddr)
 	if err != nil {
 		return err
@@ -224,8 +225,8 @@ func postSMTP(ctx context.Context, d *drill, _, subject string, to []string) (er
 	for i, address := range to {
 		err := cmp.Or(c.Mail(from), c.Rcpt(address))
 		if err == nil {
-			err = sendData(c, fmt.Sprintf("From: %s\r\nTo: %s\r\nSubject: %s.%d\r\nX-Mailgun-Tag: %s\r\n\r\nNothing to do.\r\n",
-				from, address, subject, i, drillTag))
+			const text = "From: %s\r\nTo: %s\r\nSubject: %s.%d\r\nMessage-ID: <%s.%d@%s>\r\nX-Mailgun-Tag: %s\r\n\r\nNothing to do.\r\n"
+			err = sendData(c, fmt.Sprintf(text, from, address, subject, i, key, i, fromDomain, drillTag))
 		}
 		var reply *textproto.Error
 		if errors.As(err, &reply) && reply.Code >= 500 {
