@@ -75,7 +75,7 @@ func (w *Work) Enter(ctx context.Context) (leave func(), err error) {
 // Turns gives each user one turn at a time. Its zero value is ready to use, by many goroutines at once.
 type Turns struct {
 	mu    sync.Mutex
-	users map[string]*[]waiting // those who wait for the turn, the next one first; no entry: nobody has the turn
+	users map[string]*[]waiting // those who wait for the turn, the next one first; no entry: the turn is free
 }
 
 // waiting is work that waits for its turn.
@@ -113,7 +113,8 @@ func (t *Turns) queue(user string, own waiting) bool {
 		t.users[user] = new([]waiting)
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(*others, own.number+1, func(q waiting, n int64) int { return cmp.Compare(q.number, n) })
+	later := func(q waiting, n int64) int { return cmp.Compare(q.number, n) }
+	at, _ := slices.BinarySearchFunc(*others, own.number+1, later)
 	*others = slices.Insert(*others, at, own)
 	return true
 }

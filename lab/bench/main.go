@@ -92,9 +92,8 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, hostile, stranger, slow, failover, "+
-			"agenda, idle, "+
-			"memory; separated by commas",
+		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, "+
+			"hostile, stranger, slow, failover, agenda, idle, memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")

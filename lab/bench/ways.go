@@ -99,8 +99,9 @@ func (b *bench) ways(be *backend) error {
 		slices.SortFunc(loads[w], func(a, b load) int { return cmp.Compare(a.took, b.took) })
 		l := loads[w][len(loads[w])/2]
 		rates[w] = l.rate(posts)
+		spent := float64(cpu[w].Microseconds()) / float64(posts*b.runs)
 		detail := fmt.Sprintf("p50 %s, p99 %s, %d connections; %.0f µs of processor time per mail",
-			short(l.quantile(0.5)), short(l.quantile(0.99)), b.conns, float64(cpu[w].Microseconds())/float64(posts*b.runs))
+			short(l.quantile(0.5)), short(l.quantile(0.99)), b.conns, spent)
 		line := b.report.add(be, title+": "+ways[w].title, rates[w], "mails/s", detail, base{ways[0].title, rates[0]})
 		if w == 1 {
 			failed = line.atLeast(leastOfSMTP)
@@ -155,7 +156,7 @@ func (r *rig) handSMTP(i int) error {
 		return err
 	}
 	// Equal bytes would be the same mail.
-	_, err = fmt.Fprintf(w, "From: shop@bench.test\r\nTo: %s\r\nSubject: Your order\r\nMessage-ID: <%d.%d@bench.test>\r\n\r\n%s\r\n",
-		to, i, time.Now().UnixNano(), mailText)
+	const message = "From: shop@bench.test\r\nTo: %s\r\nSubject: Your order\r\nMessage-ID: <%d.%d@bench.test>\r\n\r\n%s\r\n"
+	_, err = fmt.Fprintf(w, message, to, i, time.Now().UnixNano(), mailText)
 	return errors.Join(err, w.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"net/smtp"
 	"net/textproto"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -36,10 +37,18 @@ const (
 type application struct {
 	via  string
 	one  bool // each mail of a request is a batch of its own
-	post func(ctx context.Context, d *drill, key, subject string, to []string) error
+	post func(ctx context.Context, s *senders, key, subject string, to []string) error
 }
 
-// applications send mail in turn while things break, so that each way in has its share of every fault.
+// senders send mail as each of the applications in turn, so that each way in has its share of every fault.
+type senders struct {
+	url        func(path string) string
+	secret     string
+	smtpAddr   string
+	unanswered *atomic.Int64
+	accepted   map[string]int // recipients of the batches that were accepted, by subject
+}
+
 var applications = []application{
 	{via: "mailgun", post: postMailgun},
 	{via: "resend", one: true, post: postResend},
@@ -54,9 +63,9 @@ const dialects = "mailgun,resend,postmark,sendgrid"
 // errRefused means that a request must not be repeated.
 var errRefused = errors.New("refused")
 
-// sendAs has the next application send mail. It repeats the request until it is answered. Subjects say which mail of a
+// send has the next application send mail. It repeats the request until it is answered. Subjects say which mail of a
 // request it is.
-func (d *drill) sendAs(ctx context.Context, n int) error {
+func (s *senders) send(ctx context.Context, n int) error {
 	a, to := &applications[n%len(applications)], make([]string, applicationMails)
 	for i := range to {
 		to[i] = fmt.Sprintf("app%d-%d@applications.test", n, i)
@@ -64,46 +73,44 @@ func (d *drill) sendAs(ctx context.Context, n int) error {
 	key, subject := models.NewUserID(), fmt.Sprint(applicationSubject, a.via, " ", n)
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
-		err := a.post(within, d, key, subject, to)
+		err := a.post(within, s, key, subject, to)
 		cancel()
 		switch {
 		case errors.Is(err, errRefused):
 			return fmt.Errorf("%s: %w", a.via, err)
 		case err != nil:
-			d.unanswered.Add(1)
+			s.unanswered.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		if d.sentAs == nil {
-			d.sentAs = map[string]int{}
-		}
 		if !a.one {
-			d.sentAs[subject] = len(to)
+			s.accepted[subject] = len(to)
 			return nil
 		}
 		for i := range to {
-			d.sentAs[fmt.Sprint(subject, ".", i)] = 1
+			s.accepted[fmt.Sprint(subject, ".", i)] = 1
 		}
 		return nil
 	}
 	return ctx.Err()
 }
 
-// addApplications adds the batches of the applications to those that are counted. Each request must have been stored
+// addApplications adds the batches of the applications to those that a drill counts. Each request must have been stored
 // once, with all of its recipients.
-func (d *drill) addApplications(ctx context.Context) error {
+func addApplications(ctx context.Context, d *drill) error {
 	before := len(d.all())
 	if err := d.addBatches(ctx, &d.account, applicationSubject); err != nil {
 		return err
 	}
-	left, by := maps.Clone(d.sentAs), map[string]int{}
+	left, by := maps.Clone(d.senders.accepted), map[string]int{}
 	for _, b := range d.all()[before:] {
 		stored, err := d.batch(ctx, b.id)
 		if err != nil {
 			return err
 		}
 		if n, ok := left[stored.Subject]; !ok || n != b.n {
-			d.res.wrong("batch %s of %d recipients is %q: %d were accepted, or it is stored twice", b.id, b.n, stored.Subject, n)
+			d.res.wrong("batch %s of %d recipients is %q: %d were accepted, or it is stored twice",
+				b.id, b.n, stored.Subject, n)
 		}
 		delete(left, stored.Subject)
 		by[stored.Via] += b.n
@@ -111,21 +118,21 @@ func (d *drill) addApplications(ctx context.Context) error {
 	for subject, n := range left {
 		d.res.wrong("the mail %q to %d was accepted and is not stored", subject, n)
 	}
-	if d.sentAs != nil {
+	if len(d.senders.accepted) > 0 {
 		d.say("applications: %v", by)
 	}
 	return nil
 }
 
-// send has a request of an application answered.
-func (d *drill) send(ctx context.Context, path, kind, key string, body io.Reader) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.URL(path), body)
+// post has a request of an application answered.
+func (s *senders) post(ctx context.Context, path, kind, key string, body io.Reader) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url(path), body)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", kind)
 	r.Header.Set("Idempotency-Key", key)
-	r.SetBasicAuth("api", d.secret)
+	r.SetBasicAuth("api", s.secret)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
@@ -145,18 +152,18 @@ func (d *drill) send(ctx context.Context, path, kind, key string, body io.Reader
 	}
 }
 
-func (d *drill) sendJSON(ctx context.Context, path, key string, v any) error {
+func (s *senders) postJSON(ctx context.Context, path, key string, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return d.send(ctx, path, "application/json", key, bytes.NewReader(body))
+	return s.post(ctx, path, "application/json", key, bytes.NewReader(body))
 }
 
 // object is a JSON object.
 type object map[string]any
 
-func postMailgun(ctx context.Context, d *drill, key, subject string, to []string) error {
+func postMailgun(ctx context.Context, s *senders, key, subject string, to []string) error {
 	var body bytes.Buffer
 	form, vars := multipart.NewWriter(&body), object{}
 	for i, address := range to {
@@ -172,41 +179,41 @@ func postMailgun(ctx context.Context, d *drill, key, subject string, to []string
 		_ = form.WriteField(f[0], f[1])
 	}
 	_ = form.Close()
-	return d.send(ctx, "/v3/"+fromDomain+"/messages", form.FormDataContentType(), key, &body)
+	return s.post(ctx, "/v3/"+fromDomain+"/messages", form.FormDataContentType(), key, &body)
 }
 
-func postResend(ctx context.Context, d *drill, key, subject string, to []string) error {
+func postResend(ctx context.Context, s *senders, key, subject string, to []string) error {
 	list := make([]object, len(to))
 	for i, address := range to {
 		list[i] = object{"from": from, "to": []string{address}, "subject": fmt.Sprint(subject, ".", i),
 			"text": "Nothing to do.", "tags": []object{{"name": "kind", "value": drillTag}}}
 	}
-	return d.sendJSON(ctx, "/emails/batch", key, list)
+	return s.postJSON(ctx, "/emails/batch", key, list)
 }
 
-func postPostmark(ctx context.Context, d *drill, key, subject string, to []string) error {
+func postPostmark(ctx context.Context, s *senders, key, subject string, to []string) error {
 	list := make([]object, len(to))
 	for i, address := range to {
-		list[i] = object{"From": from, "To": address, "Subject": fmt.Sprint(subject, ".", i), "TextBody": "Nothing to do.",
-			"Tag": drillTag}
+		list[i] = object{"From": from, "To": address, "Subject": fmt.Sprint(subject, ".", i),
+			"TextBody": "Nothing to do.", "Tag": drillTag}
 	}
-	return d.sendJSON(ctx, "/email/batch", key, list)
+	return s.postJSON(ctx, "/email/batch", key, list)
 }
 
-func postSendGrid(ctx context.Context, d *drill, key, subject string, to []string) error {
+func postSendGrid(ctx context.Context, s *senders, key, subject string, to []string) error {
 	list := make([]object, len(to))
 	for i, address := range to {
 		list[i] = object{"to": []object{{"email": address}}, "substitutions": object{"-n-": strconv.Itoa(i)}}
 	}
-	return d.sendJSON(ctx, "/v3/mail/send", key, object{"from": object{"email": from}, "subject": subject,
+	return s.postJSON(ctx, "/v3/mail/send", key, object{"from": object{"email": from}, "subject": subject,
 		"content":          []object{{"type": "text/plain", "value": "Nothing to do, -n-."}},
 		"personalizations": list, "categories": []string{drillTag}})
 }
 
 // postSMTP sends a message to each address on one connection. A message that is repeated is known by its bytes, because
 // it has a Message-ID.
-func postSMTP(ctx context.Context, d *drill, key, subject string, to []string) (err error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", d.smtpAddr)
+func postSMTP(ctx context.Context, s *senders, key, subject string, to []string) (err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.smtpAddr)
 	if err != nil {
 		return err
 	}
@@ -214,18 +221,19 @@ func postSMTP(ctx context.Context, d *drill, key, subject string, to []string) (
 	if until, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(until)
 	}
-	host, _, _ := net.SplitHostPort(d.smtpAddr)
+	host, _, _ := net.SplitHostPort(s.smtpAddr)
 	c, err := smtp.NewClient(conn, host)
 	if err != nil {
 		return err
 	}
-	if err := c.Auth(smtp.PlainAuth("", "api", d.secret, host)); err != nil {
+	if err := c.Auth(smtp.PlainAuth("", "api", s.secret, host)); err != nil {
 		return err // the key cannot be checked now
 	}
 	for i, address := range to {
 		err := cmp.Or(c.Mail(from), c.Rcpt(address))
 		if err == nil {
-			const text = "From: %s\r\nTo: %s\r\nSubject: %s.%d\r\nMessage-ID: <%s.%d@%s>\r\nX-Mailgun-Tag: %s\r\n\r\nNothing to do.\r\n"
+			const text = "From: %s\r\nTo: %s\r\nSubject: %s.%d\r\nMessage-ID: <%s.%d@%s>\r\nX-Mailgun-Tag: %s\r\n\r\n" +
+				"Nothing to do.\r\n"
 			err = sendData(c, fmt.Sprintf(text, from, address, subject, i, key, i, fromDomain, drillTag))
 		}
 		var reply *textproto.Error

@@ -37,24 +37,23 @@ type drill struct {
 	rnd         *rand.Rand
 	say         func(format string, args ...any)
 
-	sim      *simulator.Simulator
-	pair     simulated.Pair
-	simURL   string
-	addr     string // of API and webhooks
-	smtpAddr string // of the API
-	env      []string
-	proxies  map[need]*tcpproxy.Proxy
-	victim   *victim  // between the next one and the providers
-	worker   *process // the one that is killed or frozen
-	others   []*process
-	account          // whose mail is sent while things break
-	other    account // another user, who sends a little mail
-	hostile  account // another user, who attacks
-	res      Result
-	times    map[string]time.Time // of scheduled mail, by log
-	late     []time.Duration      // how long after its time each scheduled mail left
-	killed   int                  // processes, while they worked
-	woken    []time.Time          // when a frozen worker was woken
+	sim     *simulator.Simulator
+	pair    simulated.Pair
+	simURL  string
+	addr    string // of API and webhooks
+	env     []string
+	proxies map[need]*tcpproxy.Proxy
+	victim  *victim  // between the next one and the providers
+	worker  *process // the one that is killed or frozen
+	others  []*process
+	account         // whose mail is sent while things break
+	other   account // another user, who sends a little mail
+	hostile account // another user, who attacks
+	res     Result
+	times   map[string]time.Time // of scheduled mail, by log
+	late    []time.Duration      // how long after its time each scheduled mail left
+	killed  int                  // processes, while they worked
+	woken   []time.Time          // when a frozen worker was woken
 
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted
@@ -65,7 +64,7 @@ type drill struct {
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
 
-	sentAs map[string]int // how many recipients the batches of applications have, by subject
+	senders senders // applications that use other ways in
 
 	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
 	changed, tooLate int      // changes of them, and those that a provider had already
@@ -175,7 +174,7 @@ func (d *drill) rehearse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.addApplications(ctx); err != nil {
+	if err := addApplications(ctx, d); err != nil {
 		return err
 	}
 	return d.settled(ctx)

@@ -168,7 +168,7 @@ func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) erro
 	for n := 0; ; n++ {
 		err := d.post(ctx, backgroundSize)
 		if err == nil {
-			err = d.sendAs(ctx, n)
+			err = d.senders.send(ctx, n)
 		}
 		if err == nil && n%otherEvery == 0 {
 			err = d.postOther(ctx)

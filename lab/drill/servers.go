@@ -25,7 +25,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	if d.addr, err = d.environment.addresses.next(ctx); err != nil {
 		return nil, err
 	}
-	if d.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
+	if d.senders.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -61,7 +61,7 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_PUBLIC_URL=http://" + d.addr, // for the links to unsubscribe
 		"SAFEDELIVR_DIALECTS=" + dialects,
-		"SAFEDELIVR_SMTP_LISTEN=" + d.smtpAddr,
+		"SAFEDELIVR_SMTP_LISTEN=" + d.senders.smtpAddr,
 		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
 		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network,
@@ -89,6 +89,8 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 		}
 		a.client = client.New("http://"+d.addr, a.secret)
 	}
+	d.senders.url, d.senders.secret = d.client.URL, d.secret
+	d.senders.unanswered, d.senders.accepted = &d.unanswered, map[string]int{}
 	if err := d.startProxies(ctx); err != nil {
 		return err
 	}
