@@ -165,10 +165,15 @@ const otherEvery = 5
 func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) error {
 	t := time.NewTicker(backgroundPause)
 	defer t.Stop()
+	for i := range applications { // a scenario may be too short for a turn of each
+		if err := d.senders.send(ctx, i); err != nil {
+			return err
+		}
+	}
 	for n := 0; ; n++ {
 		err := d.post(ctx, backgroundSize)
 		if err == nil {
-			err = d.senders.send(ctx, n)
+			err = d.senders.send(ctx, len(applications)+n)
 		}
 		if err == nil && n%otherEvery == 0 {
 			err = d.postOther(ctx)
