@@ -10,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/settings"
-
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
@@ -143,6 +143,9 @@ func (o *outageRun) play() error {
 	case o.try:
 		time.Sleep(16 * time.Second) // the suspensions end, which count
 		for _, b := range waiting {
+			// As the service does: a worker that does not know the command yet drops a message.
+			require.NoError(o.rig.t, o.rig.store.Schedule(context.Background(), models.AgendaEntry{
+				Due: time.Now().Add(2 * time.Second), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: b.Lane}))
 			o.rig.order(models.Command{Kind: models.TryBatch, Batch: b.ID})
 			o.rig.announce(b)
 		}
