@@ -47,12 +47,17 @@ func Resolve(size int, entries []Entry, facts []Fact) *View {
 	return v
 }
 
-// pool allocates values in groups.
-type pool[T any] struct{ free []T }
+// pool allocates values in groups, each twice as large as the one before, up to 64.
+type pool[T any] struct {
+	free []T
+	size int // of the next group
+}
 
 func (p *pool[T]) new() *T {
 	if len(p.free) == 0 {
-		p.free = make([]T, 64)
+		p.size = max(p.size, 1)
+		p.free = make([]T, p.size)
+		p.size = min(2*p.size, 64)
 	}
 	t := &p.free[0]
 	p.free = p.free[1:]
