@@ -198,7 +198,7 @@ var allowed = map[string][]string{
 // the backends that need nothing but Go.
 var testAllowed = []string{
 	"lab/simulator/...", "sqlite/...", "store/...", "inproc/...", "providers/...", "models/...",
-	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit", "client", "api/...",
+	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit", "internal/testkit/life", "client", "api/...",
 }
 
 // covers reports whether a name of the table matches a room.

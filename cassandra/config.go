@@ -36,6 +36,13 @@ type Config struct {
 	// For tests.
 	lockTTL  time.Duration // of the lock of migrations; 30 s
 	minTries time.Duration // how long one request may take; half of Timeout
+	observer observer      // of requests; none
+}
+
+// observer is told of each request.
+type observer interface {
+	gocql.QueryObserver
+	gocql.BatchObserver
 }
 
 var (

@@ -40,6 +40,9 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	g.ReconnectInterval = 5 * time.Second
 	g.RetryPolicy = nil
 	g.Logger = driverLog{c.Logger}
+	if c.observer != nil {
+		g.QueryObserver, g.BatchObserver = c.observer, c.observer
+	}
 	if c.Username != "" {
 		g.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
 	}

@@ -40,6 +40,8 @@ type Config struct {
 	Timeout time.Duration
 	Logger  *slog.Logger
 	store.Options
+
+	tracer pgx.QueryTracer // for tests; none
 }
 
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
@@ -59,6 +61,7 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: url: %s", models.ErrInvalid, strings.ReplaceAll(err.Error(), c.URL, "…"))
 	}
+	pool.ConnConfig.Tracer = c.tracer
 	pool.MaxConns = int32(cmp.Or(c.Connections, 16)) //nolint:gosec // small
 	if len(pool.ConnConfig.Fallbacks) > 0 && pool.ConnConfig.ValidateConnect == nil {
 		pool.ConnConfig.ValidateConnect = writable
