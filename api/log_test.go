@@ -101,7 +101,7 @@ func (f *fixture) sum(b *models.Batch) {
 	sum := models.Resolve(b.Recipients, entries, facts).SummaryOf(b.ID, nil)
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	for _, l := range models.Levels {
-		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, b.Created()))
+		err := f.store.RollUp(ctx, models.SpanOf(b.User, l, b.Created()))
 		require.NoError(f, err)
 	}
 }

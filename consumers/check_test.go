@@ -62,7 +62,7 @@ func TestCheckRepairs(t *testing.T) {
 			require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: sum}))
 			memory.Forget(t, r.store, r.user, b.ID, models.Levels[:]...)
 			for _, level := range models.Levels {
-				_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, b.Created()))
+				err := r.store.RollUp(ctx, models.SpanOf(r.user, level, b.Created()))
 				require.NoError(t, err)
 			}
 		}

@@ -173,7 +173,7 @@ func TestNoticesOfCauses(t *testing.T) {
 		lie.Success, lie.Queued = lie.Queued, 0
 		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: lost.ID, Summary: lie}))
 		for _, level := range models.Levels {
-			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, lost.Created()))
+			err := r.store.RollUp(ctx, models.SpanOf(r.user, level, lost.Created()))
 			require.NoError(t, err)
 		}
 		r.engine = r.worker(cfg, sg)

@@ -174,7 +174,7 @@ func TestSumsAfterCrash(t *testing.T) {
 		}
 		put(queued)
 		for _, level := range models.Levels {
-			_, err := r.store.RollUp(ctx, models.SpanOf(b.User, level, b.Created()))
+			err := r.store.RollUp(ctx, models.SpanOf(b.User, level, b.Created()))
 			require.NoError(t, err)
 		}
 		require.NoError(t, r.store.Append(ctx, b.ID, entry))

@@ -209,7 +209,7 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 		require.NoError(t, store.PutPublished(ctx, published))
 	}
 	for _, level := range models.Levels {
-		_, err := store.RollUp(ctx, models.SpanOf(user, level, at))
+		err := store.RollUp(ctx, models.SpanOf(user, level, at))
 		require.NoError(t, err)
 	}
 }

@@ -185,7 +185,7 @@ func TestBrowserFigures(t *testing.T) {
 		Providers: map[string]models.ProviderCounts{"sg": {Tried: 2, Refused: 2}, "mg": {Tried: 2, Waiting: 1, Pending: 1}}}
 	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "local", Chunk: id, Summary: counts}))
 	for _, level := range []models.Level{models.Second, models.Minute, models.Hour, models.Day} {
-		_, err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
+		err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
 		require.NoError(t, err)
 	}
 	var err error
@@ -373,7 +373,7 @@ func TestBrowserLocale(t *testing.T) {
 		counts.Providers = map[string]models.ProviderCounts{"sg": {Tried: accepted}}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "local", Chunk: id, Summary: counts}))
 		for _, level := range models.Levels {
-			_, err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
+			err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
 			require.NoError(t, err)
 		}
 	}

@@ -58,7 +58,7 @@ func (f *rig) seedYear(now time.Time) {
 			f.store.PutSummaries(f.Context(), models.ChunkSummary{User: "local", Chunk: b.ID, Summary: sum}),
 		)
 		for _, level := range models.Levels {
-			_, err := f.store.RollUp(f.Context(), models.SpanOf("local", level, at))
+			err := f.store.RollUp(f.Context(), models.SpanOf("local", level, at))
 			require.NoError(f, err)
 		}
 	}

@@ -29,7 +29,7 @@ func (f *rig) summed(id models.ID) {
 	sum := models.Resolve(b.Recipients, entries, facts).SummaryOf(id, b.Groups)
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: sum}))
 	for _, l := range models.Levels {
-		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, id.Time()))
+		err := f.store.RollUp(ctx, models.SpanOf(b.User, l, id.Time()))
 		require.NoError(f, err)
 	}
 }

@@ -270,8 +270,8 @@ type SummaryStore interface {
 	// first error.
 	SecondSummaries(ctx context.Context, user string, t time.Time) iter.Seq2[ChunkSummary, error]
 	// RollUp adds up the children of a span and stores the sum, unless a sum with a
-	// higher version is stored. It returns the stored sum.
-	RollUp(ctx context.Context, span Span) (Summary, error)
+	// higher version is stored.
+	RollUp(ctx context.Context, span Span) error
 	// Nodes returns the stored sums of a user at a level whose spans begin in
 	// [from, to), ascending.
 	Nodes(ctx context.Context, user string, level Level, from, to time.Time) ([]Node, error)

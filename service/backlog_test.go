@@ -27,7 +27,7 @@ func (f *waitRig) waits(lane models.Lane, age time.Duration, then func()) models
 	require.NoError(f, f.store.PutSummaries(f.Context(),
 		models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))
 	for _, l := range models.Levels {
-		_, err := f.store.RollUp(f.Context(), models.SpanOf("aaaa", l, f.batch.Created()))
+		err := f.store.RollUp(f.Context(), models.SpanOf("aaaa", l, f.batch.Created()))
 		require.NoError(f, err)
 	}
 	return f.batch.ID
@@ -104,7 +104,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		}
 	}
 	for _, l := range models.Levels {
-		_, err := f.store.RollUp(t.Context(), models.SpanOf("aaaa", l, oldest.Time()))
+		err := f.store.RollUp(t.Context(), models.SpanOf("aaaa", l, oldest.Time()))
 		require.NoError(t, err)
 	}
 	var looked atomic.Int64

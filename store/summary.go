@@ -92,31 +92,18 @@ func sumsOf(l models.Level) (*shapes.Table, error) {
 
 // RollUp implements models.Store. Whatever changes after the children were read has a higher version, so a sum that is
 // stored late does no harm.
-func (s *Store) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
-	return get(ctx, s.db, func() (sum models.Summary, err error) {
+func (s *Store) RollUp(ctx context.Context, span models.Span) error {
+	return s.db.call(ctx, func() error {
 		table, err := sumsOf(span.Level)
 		if err != nil {
-			return sum, err
+			return err
 		}
 		span = models.SpanOf(span.User, span.Level, span.Start)
 		counted, children, err := s.count(ctx, span)
-		if err != nil {
-			return sum, err
+		if err != nil || children == 0 {
+			return err
 		}
-		part, key := []byte(span.User), moment(nil, span.Start)
-		if children > 0 {
-			if err := s.db.engine.Put(ctx, sumRow(table, part, key, &counted)); err != nil {
-				return sum, err
-			}
-		}
-		row, err := s.db.row(ctx, table, part, key)
-		if errors.Is(err, models.ErrNotFound) {
-			return sum, nil
-		}
-		if err == nil {
-			sum, err = decodeSum(&row)
-		}
-		return sum, err
+		return s.db.engine.Put(ctx, sumRow(table, []byte(span.User), moment(nil, span.Start), &counted))
 	}, "roll up %s %s of %s", span.Level, span.Start.Format(time.RFC3339), span.User)
 }
 

@@ -121,7 +121,7 @@ func (f *fixture) rollUp(b *models.Batch, levels ...models.Level) {
 	f.Helper()
 	for _, level := range levels {
 		memory.Forget(f, f.store, f.user, b.ID, level)
-		_, err := f.store.RollUp(f.Context(), models.SpanOf(f.user, level, b.Created()))
+		err := f.store.RollUp(f.Context(), models.SpanOf(f.user, level, b.Created()))
 		require.NoError(f, err)
 	}
 }

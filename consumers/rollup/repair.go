@@ -81,7 +81,7 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 	}
 	for _, level := range models.Levels {
 		for start := range maps.Keys(spans[level]) {
-			if _, err := c.s.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
+			if err := c.s.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
 				return err
 			}
 		}

@@ -349,7 +349,7 @@ func (s *Rollup) write(ctx context.Context, chunks []counted) error {
 		g.SetLimit(rollUpAtOnce)
 		for span := range spans {
 			g.Go(func() error {
-				_, err := s.store.RollUp(ctx, span)
+				err := s.store.RollUp(ctx, span)
 				if err != nil {
 					_, err = s.chunks.SkipCorrupt(models.MinID(span.Start), err)
 				}

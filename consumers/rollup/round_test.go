@@ -277,9 +277,9 @@ func (s *killed) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) er
 	return s.Store.PutSummaries(ctx, ss...)
 }
 
-func (s *killed) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
+func (s *killed) RollUp(ctx context.Context, span models.Span) error {
 	if err := s.write(); err != nil {
-		return models.Summary{}, err
+		return err
 	}
 	return s.Store.RollUp(ctx, span)
 }

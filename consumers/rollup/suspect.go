@@ -100,7 +100,7 @@ func (s *Rollup) renew(ctx context.Context, d *Difference) error {
 		return nil
 	}
 	for _, level := range models.Levels[slices.Index(models.Levels[:], span.Level):] {
-		if _, err := s.store.RollUp(ctx, models.SpanOf(d.User, level, span.Start)); err != nil {
+		if err := s.store.RollUp(ctx, models.SpanOf(d.User, level, span.Start)); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func testHundredBatches(t *testing.T, s models.Store) {
 			entry[i][n], facts[i][n] = es, fs
 		}
 		for _, level := range models.Levels {
-			if _, err := s.RollUp(ctx, models.SpanOf(b.User, level, b.Created())); err != nil {
+			if err := s.RollUp(ctx, models.SpanOf(b.User, level, b.Created())); err != nil {
 				return err
 			}
 		}

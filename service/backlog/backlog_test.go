@@ -97,7 +97,7 @@ func store(t *testing.T, s *memory.Store, user string, n int) (ids []models.ID) 
 		require.NoError(t, s.PutBatch(ctx, b, chunk))
 		sum := models.Resolve(1, nil, nil).SummaryOf(b.ID, nil)
 		require.NoError(t, s.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: b.ID, Summary: sum}))
-		_, err := s.RollUp(ctx, models.SpanOf(user, models.Second, at))
+		err := s.RollUp(ctx, models.SpanOf(user, models.Second, at))
 		require.NoError(t, err)
 		ids = append(ids, b.ID)
 	}
@@ -107,7 +107,7 @@ func store(t *testing.T, s *memory.Store, user string, n int) (ids []models.ID) 
 			spans[models.SpanOf(user, level, id.Time())] = true
 		}
 		for span := range spans {
-			_, err := s.RollUp(ctx, span)
+			err := s.RollUp(ctx, span)
 			require.NoError(t, err)
 		}
 	}

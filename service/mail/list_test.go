@@ -144,7 +144,7 @@ func (f *listRig) put(user string, n int, at time.Time) {
 		require.NoError(f, f.PutAddressIndex(ctx, user, models.NewAddressIndex(c.ID, c.Recipients)))
 	}
 	for _, l := range models.Levels {
-		_, err := f.RollUp(ctx, models.SpanOf(user, l, at))
+		err := f.RollUp(ctx, models.SpanOf(user, l, at))
 		require.NoError(f, err)
 	}
 }

@@ -22,7 +22,7 @@ func TestLastHour(t *testing.T) {
 		id := models.NewBatchID(now.Add(-ago))
 		require.NoError(t, store.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: sum}))
 		for _, l := range models.Levels {
-			_, err := store.RollUp(t.Context(), models.SpanOf(user, l, id.Time()))
+			err := store.RollUp(t.Context(), models.SpanOf(user, l, id.Time()))
 			require.NoError(t, err)
 		}
 	}
