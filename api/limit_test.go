@@ -202,7 +202,7 @@ func TestStoreFailureGivesQuotaBack(t *testing.T) {
 	t.Parallel()
 	testkit.WithinHour()
 	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RecipientsPerHour: 1} })
-	f.store.failing("Schedule", func(n int) error {
+	f.store.failing("PutBatch", func(n int) error {
 		if n == 1 {
 			return models.ErrUnavailable
 		}

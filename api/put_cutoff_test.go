@@ -58,8 +58,8 @@ func (s *writeStore) Schedule(ctx context.Context, es ...models.AgendaEntry) err
 	return s.write(func() error { return s.Store.Schedule(ctx, es...) })
 }
 
-func (s *writeStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
-	return s.write(func() error { return s.Store.PutBatch(ctx, b, first) })
+func (s *writeStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
+	return s.write(func() error { return s.Store.PutBatch(ctx, b, first, es...) })
 }
 
 func (s *writeStore) Append(ctx context.Context, chunk models.ID, e models.Entry) error {

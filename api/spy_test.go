@@ -115,11 +115,11 @@ func (s *spyStore) count(name string) int {
 	return s.counts[name]
 }
 
-func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
 	if err := s.enter("PutBatch"); err != nil {
 		return err
 	}
-	return s.Store.PutBatch(ctx, b, first)
+	return s.Store.PutBatch(ctx, b, first, es...)
 }
 
 func (s *spyStore) Transients(ctx context.Context, kind string) (map[string][]byte, error) {

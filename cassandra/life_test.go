@@ -19,7 +19,7 @@ func TestLife(t *testing.T) {
 	c := sharedConfig(t)
 	n := &requestCount{count: life.Count{}}
 	c.observer = n
-	life.Verify(t, "..", "Cassandra", life.Record(t).Replay(t, open(t, c).Engine(), n.take))
+	life.Verify(t, "..", "Cassandra", life.Record(t, false).Replay(t, open(t, c).Engine(), n.take))
 }
 
 // requestCount counts requests by what they do and their table.

@@ -39,8 +39,8 @@ type countingStore struct {
 	putBatch atomic.Pointer[func(put func() error) error]
 }
 
-func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
-	put := func() error { return s.Store.PutBatch(ctx, b, first) }
+func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
+	put := func() error { return s.Store.PutBatch(ctx, b, first, es...) }
 	if f := s.putBatch.Load(); f != nil {
 		return (*f)(put)
 	}

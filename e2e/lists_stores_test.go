@@ -26,8 +26,8 @@ func (s *twoStores) CreateUser(ctx context.Context, u models.User) error {
 	return errors.Join(s.Store.CreateUser(ctx, u), s.other.CreateUser(ctx, u))
 }
 
-func (s *twoStores) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
-	return errors.Join(s.Store.PutBatch(ctx, b, first), s.other.PutBatch(ctx, b, first))
+func (s *twoStores) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
+	return errors.Join(s.Store.PutBatch(ctx, b, first, es...), s.other.PutBatch(ctx, b, first, es...))
 }
 
 func (s *twoStores) PutDue(ctx context.Context, user string, ds ...models.Due) error {

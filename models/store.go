@@ -89,7 +89,8 @@ type userStore interface {
 
 // batchStore stores batches and their recipients. A batch is accepted in this
 // order: Schedule an agenda entry, PutChunk for every chunk but the first, PutBatch
-// with the first chunk. The batch exists only after that last write.
+// with the first chunk. The batch exists only after that last write. If it is the only
+// write, PutBatch can store the entry, too.
 type batchStore interface {
 	// PutChunk stores the recipients of a chunk. A repeat must have the same
 	// recipients. They are not visible before PutBatch. If the batch exists already or
@@ -100,8 +101,9 @@ type batchStore interface {
 	// makes it exist, in the user's list too. If the batch has more than one chunk,
 	// compare-and-set decides between PutBatch and AbandonBatch. Errors:
 	// ErrNotFound (the batch was abandoned: nothing will be sent),
-	// ErrOutcomeUnknown (it may exist; a repeat finds out).
-	PutBatch(ctx context.Context, b Batch, first Chunk) error
+	// ErrOutcomeUnknown (it may exist; a repeat finds out). The entries are scheduled
+	// before the batch exists. After an error they may be.
+	PutBatch(ctx context.Context, b Batch, first Chunk, entries ...AgendaEntry) error
 	// AbandonBatch removes the chunks 0 to chunks-1 of a batch that was never
 	// completed. The batch can never exist after that. If the batch exists,
 	// AbandonBatch returns false and removes nothing. A wrong number of chunks does

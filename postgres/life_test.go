@@ -22,7 +22,7 @@ func TestLife(t *testing.T) {
 	e, err := newEngine(t.Context(), &c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	life.Verify(t, "..", "PostgreSQL", life.Record(t).Replay(t, e, n.take))
+	life.Verify(t, "..", "PostgreSQL", life.Record(t, false).Replay(t, e, n.take))
 }
 
 // statementCount counts statements by what they do and their table, and round trips.

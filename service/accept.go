@@ -249,7 +249,8 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	}
 }
 
-// storeBatch stores a batch. First come its agenda entry, by which the agenda finds the rest, and its times. Then come
+// storeBatch stores a batch. First come its agenda entry, by which the agenda finds the rest, and its times. A batch
+// without anything between gets the entry with it. Then come
 // the attachments, the rejections and all chunks but the first, and last the batch with its first chunk. The batch
 // exists from that last write on. Until then storeBatch ends if the client goes away.
 func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Intake) error {
@@ -266,7 +267,10 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.In
 		Chunks: b.Chunks,
 		Lane:   b.Lane,
 	}
-	if err := s.store.Schedule(ctx, entry); err != nil {
+	var unscheduled []models.AgendaEntry
+	if b.Chunks == 1 && len(b.Content.Attachments) == 0 && b.Rejected == 0 && len(b.Dues(time.Now())) == 0 {
+		unscheduled = append(unscheduled, entry) // it comes with the batch, because nothing else does before
+	} else if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
 	if err := mail.PutDues(ctx, s.store, b); err != nil {
@@ -288,7 +292,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.In
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.putBatch(context.WithoutCancel(ctx), b, first); err != nil {
+	if err := s.putBatch(context.WithoutCancel(ctx), b, first, unscheduled); err != nil {
 		return err
 	}
 	s.endSuppressed(context.WithoutCancel(ctx), endings)
@@ -326,12 +330,14 @@ var errAcceptanceUnknown = errors.New("acceptance unknown")
 
 // putBatch writes the batch. After an unknown outcome it retries until the store gives a definite answer: that the
 // store is unavailable now says nothing about the first write.
-func (s *Service) putBatch(ctx context.Context, b *models.Batch, first models.Chunk) error {
+func (s *Service) putBatch(
+	ctx context.Context, b *models.Batch, first models.Chunk, es []models.AgendaEntry,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
 	defer cancel()
 	unknown := false
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := s.store.PutBatch(ctx, *b, first)
+		err := s.store.PutBatch(ctx, *b, first, es...)
 		if err == nil || errors.Is(err, models.ErrNotFound) || !unknown && notWritten(err) {
 			return err
 		}

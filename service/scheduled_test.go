@@ -23,12 +23,12 @@ type cutOffStore struct {
 	batches, commands int
 }
 
-func (s *cutOffStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+func (s *cutOffStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
 	if s.batches > 0 {
 		s.batches--
 		return models.ErrUnavailable
 	}
-	return s.Store.PutBatch(ctx, b, first)
+	return s.Store.PutBatch(ctx, b, first, es...)
 }
 
 func (s *cutOffStore) AppendCommand(ctx context.Context, c models.Command) error {

@@ -16,7 +16,7 @@ import (
 
 // TestLife: the statements of a mail's whole life are those that the documents say.
 func TestLife(t *testing.T) {
-	l := life.Record(t)
+	l := life.Record(t, true)
 	s, err := Open(t.TempDir(), Options{Readers: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -29,29 +29,37 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		return nil
 	}
 	return s.db.call(ctx, func() error {
-		now := s.Now()
-		version, err := s.db.stamp(ctx)
+		puts, err := s.agendaRows(ctx, es)
 		if err != nil {
 			return err
 		}
-		stamped := time.UnixMicro(version)
-		puts := make([]shapes.Put, len(es))
-		for i := range es {
-			e := &es[i]
-			due := e.Due
-			if due.Before(now.Add(-time.Minute)) {
-				due = now
-			}
-			puts[i] = shapes.Put{Table: &agenda, Row: shapes.Row{
-				Part:    shardPart(e.ID.Shard(Shards)),
-				Key:     append(text(moment(nil, due), string(e.Kind)), e.ID[:]...),
-				Version: version,
-				Value:   codec.EncodeAgendaEntry(e),
-				TTL:     max(due.Sub(stamped), 0) + agendaKeep,
-			}}
-		}
 		return s.db.engine.Put(ctx, puts...)
 	}, "schedule %d entries", len(es))
+}
+
+func (s *Store) agendaRows(ctx context.Context, es []models.AgendaEntry) ([]shapes.Put, error) {
+	if len(es) == 0 {
+		return nil, nil
+	}
+	now := s.Now()
+	version, err := s.db.stamp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stamped := time.UnixMicro(version)
+	return mapped(es, func(e *models.AgendaEntry) shapes.Put {
+		due := e.Due
+		if due.Before(now.Add(-time.Minute)) {
+			due = now
+		}
+		return shapes.Put{Table: &agenda, Row: shapes.Row{
+			Part:    shardPart(e.ID.Shard(Shards)),
+			Key:     append(text(moment(nil, due), string(e.Kind)), e.ID[:]...),
+			Version: version,
+			Value:   codec.EncodeAgendaEntry(e),
+			TTL:     max(due.Sub(stamped), 0) + agendaKeep,
+		}}
+	}), nil
 }
 
 // Agenda implements models.Store. An entry whose value is damaged has only what is in its key.

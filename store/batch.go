@@ -80,15 +80,23 @@ func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
 }
 
 // PutBatch implements models.Store. The batch may be in the list before it exists, so readers of the list check whether
-// it does.
-func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+// it does. The engine of a single process stores entries at the same moment. Others store them before, so that a store that
+// does not answer has certainly not accepted the batch.
+func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
 	return s.db.call(ctx, func() error {
 		if first.ID != b.ID || b.ID != b.ID.Batch() {
 			return fmt.Errorf("%w: its first chunk is %s", models.ErrInvalid, first.ID)
 		}
+		entries, err := s.agendaRows(ctx, es)
+		if _, single := s.db.engine.(shapes.Leaser); err == nil && !single && len(entries) > 0 {
+			err, entries = s.db.engine.Put(ctx, entries...), nil
+		}
+		if err != nil {
+			return err
+		}
 		listed := shapes.Put{Table: &batchList, Row: shapes.Row{Part: []byte(b.User), Key: b.ID[:], Version: 1}}
 		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
-			chunkRow(first.ID, first.Recipients), listed)
+			append(entries, chunkRow(first.ID, first.Recipients), listed)...)
 		if err != nil {
 			return err
 		}

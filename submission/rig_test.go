@@ -36,17 +36,32 @@ type store struct {
 	put func(ctx context.Context) error // called before a batch is written
 }
 
-// Schedule implements models.Store. It is the first write of a batch.
-func (s *store) Schedule(ctx context.Context, e ...models.AgendaEntry) error {
-	s.mu.Lock()
-	put := s.put
-	s.mu.Unlock()
-	if put != nil {
-		if err := put(ctx); err != nil {
+// Schedule implements models.Store. It is the first write of a batch with attachments.
+func (s *store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	return s.Store.Schedule(ctx, es...)
+}
+
+// PutBatch implements models.Store. It is the first write of a batch whose agenda entry comes with it.
+func (s *store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk, es ...models.AgendaEntry) error {
+	if len(es) > 0 {
+		if err := s.begin(ctx); err != nil {
 			return err
 		}
 	}
-	return s.Store.Schedule(ctx, e...)
+	return s.Store.PutBatch(ctx, b, first, es...)
+}
+
+func (s *store) begin(ctx context.Context) error {
+	s.mu.Lock()
+	put := s.put
+	s.mu.Unlock()
+	if put == nil {
+		return nil
+	}
+	return put(ctx)
 }
 
 func (s *store) before(put func(ctx context.Context) error) {

@@ -513,7 +513,8 @@ func TestClientLeaves(t *testing.T) {
 		})
 		p := r.login()
 		p.data("bob@example.com")
-		p.send("From: ann@example.com\r\n\r\nHello\r\n.\r\n")
+		p.send("From: ann@example.com\r\nContent-Type: application/pdf\r\n" +
+			"Content-Disposition: attachment; filename=a.pdf\r\n\r\nxyz\r\n.\r\n")
 		synctest.Wait()
 		began := time.Now()
 		_ = p.Close()

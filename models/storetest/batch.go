@@ -80,8 +80,14 @@ func testAccept(t *testing.T, s models.Store, chunks int) {
 		require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
 	}
 	requireAbsent(t, s, b)
-	require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
-	requirePresent(t, s, b)
+	due := now().Add(time.Hour)
+	entry := models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: chunks}
+	for range 2 {
+		require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0), entry))
+		requirePresent(t, s, b)
+		scheduled := agendaOf(t, s, due, due.Add(time.Millisecond), map[models.ID]bool{b.ID: true})
+		require.Equal(t, []models.AgendaEntry{entry}, scheduled)
+	}
 
 	require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
 	if chunks > 1 {

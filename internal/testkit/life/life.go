@@ -44,12 +44,13 @@ type call struct {
 	do    func(ctx context.Context, e shapes.Engine) error
 }
 
-// Record runs a mail through its life. What the product also does when nothing is sent is not counted.
-func Record(t *testing.T) *Life {
+// Record runs a mail through its life, on an engine that many processes can use, or only a single one. What the product
+// also does when nothing is sent is not counted.
+func Record(t *testing.T, single bool) *Life {
 	t.Helper()
 	l := &Life{}
 	synctest.Test(t, func(t *testing.T) {
-		p := newProduct(t)
+		p := newProduct(t, single)
 		wait := func(d time.Duration) {
 			time.Sleep(d)
 			synctest.Wait()

@@ -10,4 +10,4 @@ import (
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // TestLife: what a mail asks of a store and a broker in its whole life is what the documents say.
-func TestLife(t *testing.T) { life.Verify(t, "../../..", "any store", life.Record(t).Steps) }
+func TestLife(t *testing.T) { life.Verify(t, "../../..", "any store", life.Record(t, false).Steps) }

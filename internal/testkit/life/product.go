@@ -36,10 +36,14 @@ type product struct {
 
 // newProduct returns a product that runs until the test ends. It has a provider that accepts each mail. Sums are not
 // checked: how much is checked depends on what is stored, up to a bound.
-func newProduct(t *testing.T) *product {
+func newProduct(t *testing.T, single bool) *product {
 	t.Helper()
 	p := &product{T: t, recorded: &recorder{}}
-	st := store.New(&engine{memory.New(store.Options{}).Engine(), p.recorded}, store.Options{})
+	e := &engine{memory.New(store.Options{}).Engine(), p.recorded}
+	st := store.New(e, store.Options{})
+	if single {
+		st = store.New(singleEngine{e}, store.Options{})
+	}
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	const name = "sg"
 	var (
@@ -141,6 +145,13 @@ func (b *broker) Publish(ctx context.Context, ms ...models.Message) error {
 type engine struct {
 	shapes.Engine
 	recorded *recorder
+}
+
+// singleEngine is an engine that only one process can use, which has all leases.
+type singleEngine struct{ *engine }
+
+func (singleEngine) Lease(context.Context, string, string, time.Duration) (bool, error) {
+	return true, nil
 }
 
 // each returns a name for each row.
