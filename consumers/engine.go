@@ -124,7 +124,11 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	e.chunks = dispatch.NewChunks(room, e.store, e.follower)
 	e.outbox, e.work = dispatch.NewOutbox(e.broker, cfg.Standby, cfg.Logger), dispatch.NewWork()
 	e.rollup = rollup.New(room, e.store, e.chunks, e.metrics.watched)
-	e.rollup.OnCounted(guard.New(guard.Config{Bounces: cfg.Bounces, Keep: cfg.KeepLogs, Logger: cfg.Logger}, e.store, e.follower).Counted)
+	guards := guard.New(guard.Config{Bounces: cfg.Bounces, Keep: cfg.KeepLogs, Logger: cfg.Logger}, e.store, e.follower)
+	e.rollup.OnCounted(func(ctx context.Context, sums []models.ChunkSummary) {
+		guards.Counted(ctx, sums)
+		e.agenda.Counted(sums)
+	})
 	e.evidence = evidence.New(room, evidence.Deps{
 		Store:     e.store,
 		Policy:    decisions,

@@ -71,6 +71,7 @@ type Agenda struct {
 	log *slog.Logger
 
 	shards      []*shard
+	ended       ended
 	urgentFirst barrier // shut while missed urgent mail is being published
 }
 

@@ -19,6 +19,9 @@ import (
 // is unfinished. Its next due time is derived from the batch's own time, so that an entry
 // that is handled twice is written again once.
 func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
+	if a.ended.take(&entry, a.Follower.Rules().UpTo()) {
+		return nil
+	}
 	b, err := a.Chunks.Batch(ctx, entry.ID.Batch())
 	if errors.Is(err, models.ErrNotFound) {
 		return a.reconcileIntake(ctx, entry)

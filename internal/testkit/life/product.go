@@ -54,12 +54,12 @@ func newProduct(t *testing.T, single bool) *product {
 		sg       = provider.Spec{Adapter: adapter{}, Provider: models.Provider{Name: name, Kind: "sendgrid", Weight: 1,
 			Concurrency: 4, ChunkLimit: 1000, Timeout: 10 * time.Second, Events: models.EventsWebhook}}
 	)
-	worker, err := consumers.New(st, b, []provider.Spec{sg}, consumers.Config{Sole: true, Follower: follower,
+	worker, err := consumers.New(st, b, []provider.Spec{sg}, consumers.Config{Sole: single, Follower: follower,
 		Suppressions: lists, Priority: sched, Pace: settings.Pace{SumsPoll: 24 * time.Hour}})
 	require.NoError(t, err)
 	svc := service.New(service.Deps{Store: st, Broker: b, Providers: []models.Provider{sg.Provider}, CommandLog: follower,
 		Suppressions: lists, Accepted: worker.Accepted,
-		Config: service.Config{SpoolDir: t.TempDir(), Sole: true, Priority: sched}})
+		Config: service.Config{SpoolDir: t.TempDir(), Sole: single, Priority: sched}})
 	t.Cleanup(svc.Close)
 	receiver := webhooks.New("", st, b, []webhooks.Provider{{Name: name, Adapter: sg.Adapter}}, sched, nil)
 	t.Cleanup(receiver.Close)

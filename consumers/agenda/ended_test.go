@@ -1,0 +1,74 @@
+package agenda
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/store/memory"
+)
+
+// readings counts the readings of summaries.
+type readings struct {
+	models.Store
+	n int
+}
+
+func (r *readings) Summaries(
+	ctx context.Context, user string, batch models.ID, from int,
+) iter.Seq2[models.ChunkSummary, error] {
+	r.n++
+	return r.Store.Summaries(ctx, user, batch, from)
+}
+
+// TestEndedMailIsNotRead: a batch of one chunk whose mail has ended is not read, unless another process, a command or a
+// later summary may have changed that.
+func TestEndedMailIsNotRead(t *testing.T) {
+	t.Parallel()
+	over, waits := models.Summary{Accepted: 1, Success: 1, Version: 2}, models.Summary{Accepted: 1, Sent: 1, Version: 3}
+	for name, c := range map[string]struct {
+		shared bool
+		then   []models.Summary
+		change func(t *testing.T, f *fixture, e *models.AgendaEntry)
+		reads  int
+	}{
+		"ended":           {then: []models.Summary{over}},
+		"not counted":     {reads: 1},
+		"open":            {then: []models.Summary{waits}, reads: 1},
+		"open again":      {then: []models.Summary{over, waits}, reads: 1},
+		"other processes": {shared: true, then: []models.Summary{over}, reads: 1},
+		"after a command": {then: []models.Summary{over}, reads: 1, change: func(t *testing.T, f *fixture, e *models.AgendaEntry) {
+			done, err := f.Follower.Append(t.Context(), &models.Command{Kind: models.RetryBatch, Batch: e.ID, By: "test"},
+				func(*control.Rules) bool { return true })
+			require.NoError(t, err)
+			require.True(t, done)
+		}},
+		"several chunks": {then: []models.Summary{over}, reads: 1, change: func(_ *testing.T, _ *fixture, e *models.AgendaEntry) {
+			e.Chunks = 2
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, store := testConfig(), &readings{Store: memory.Open(t)}
+			cfg.Sole = !c.shared
+			f := newFixture(t, store, inproctest.New(t, "sg"), cfg)
+			var user string
+			id := f.putBatch(t, time.Now(), func(b *models.Batch) { user = b.User })
+			for _, sum := range c.then {
+				f.Counted([]models.ChunkSummary{{User: user, Chunk: id, Summary: sum}})
+			}
+			entry := models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: id, User: user, Chunks: 1, Lane: models.Bulk}
+			if c.change != nil {
+				c.change(t, f, &entry)
+			}
+			require.NoError(t, f.reconcile(t.Context(), entry))
+			require.Equal(t, c.reads, store.n)
+		})
+	}
+}
