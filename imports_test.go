@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"lab/simulator/...":   {"lab/simulator/..."},
 	"service/problem":     {"models"},
 	"service/intake": {"models", "models/codec", "models/nearest", "service/templates", "service/problem",
-		"service/table"},
+		"service/mailparse", "service/table"},
 	"service/liquid":    {"models"},
 	"service/rawmail":   {"models", "service/intake", "service/mailparse", "service/problem"},
 	"service/mailparse": {"models"},

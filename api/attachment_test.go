@@ -85,6 +85,72 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
+// TestOddAttachments: attachments get names, types and content IDs that every provider takes. The HTML refers to the
+// new IDs, be it that of the request or that of a template.
+func TestOddAttachments(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	long := strings.Repeat("x", 300)
+	files := `"attachments": [{"content": "eA==", "content_type": "application/PDF; name=x"},
+		{"content": "eA==", "filename": "a/b\\c;d.txt", "content_type": "text/plain; charset=utf-8"},
+		{"content": "eA==", "filename": "..", "content_type": "text"},
+		{"content": "eA==", "filename": "` + long + `.pdf", "content_type": "text/calendar; method=CANCEL"},
+		{"content": "eA==", "filename": "1.png", "content_type": "multipart/mixed", "content_id": "my logo"},
+		{"content": "eA==", "filename": "2.png", "content_id": "<a@b>"},
+		{"content": "eA==", "filename": "3.png", "content_id": "a@b"}]`
+	html := `<img src=\"cid:my logo\"><img src=\"cid:my%20logo\"><img src=\"cid:a@b\">`
+	r := f.do(http.MethodPost, "/v1/templates", "application/json",
+		strings.NewReader(`{"name": "logos", "publish": true, "subject": "s", "html": "`+html+`"}`))
+	require.Less(t, r.Status, 300, "%s", r.Body)
+	for _, body := range []string{
+		batchOf(t, `{"html": "`+html+`", `+files+`}`),
+		`{"from": "a@b.de", "to": ["c@d.de"], "template": "logos", ` + files + `}`,
+	} {
+		_, b, _ := f.accepted(f.post(body))
+		var got []string
+		for _, a := range b.Content.Attachments {
+			got = append(got, a.Filename+" "+a.Type+" "+a.ContentID)
+		}
+		require.Equal(t, []string{
+			"attachment-1.pdf application/pdf ", "a-b-c-d.txt text/plain ", "attachment-3.bin application/octet-stream ",
+			strings.Repeat("x", 251) + ".pdf text/calendar ", "1.png application/octet-stream inline-1",
+			"2.png application/octet-stream a@b", "3.png application/octet-stream inline-3",
+		}, got)
+		require.Equal(t, `<img src="cid:inline-1"><img src="cid:inline-1"><img src="cid:a@b">`, b.Content.HTML)
+	}
+	form := "--X\r\nContent-Disposition: form-data; name=\"attachments\"; filename=\"a;b.png\"\r\n" +
+		"Content-Type: Image/PNG; x=y\r\nContent-ID: <my logo>\r\n\r\nx\r\n"
+	for name, value := range map[string]string{
+		"from": "a@b.de", "to": "c@d.de", "subject": "s", "html": "<img src=cid:my%20logo>",
+	} {
+		form += "--X\r\nContent-Disposition: form-data; name=" + name + "\r\n\r\n" + value + "\r\n"
+	}
+	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "multipart/form-data; boundary=X",
+		strings.NewReader(form+"--X--\r\n")))
+	f.requireStored(b, 0, models.Attachment{Filename: "a-b.png", Type: "image/png", ContentID: "inline-1"}, []byte("x"))
+	require.Equal(t, "<img src=cid:inline-1>", b.Content.HTML)
+}
+
+// TestContentIDInValues: a content ID is not replaced if values of a recipient refer to it.
+func TestContentIDInValues(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.deps.Providers[0].Carries = models.Capabilities{Attachments: true, Inline: true, Variables: true}
+	f.serve(Config{})
+	body := func(id, value string) string {
+		return batchOf(t, `{"html": "<img src=\"cid:{{v}}\"><img src=\"{{v}}\">", "to": [{"email": "c@d.de", "vars": {"v": "`+
+			value+`"}}, {"email": "e@d.de", "vars": {"v": "`+value+`"}}], "attachments": [`+
+			attachmentOf("a", "image/png", id, []byte("x"))+`]}`)
+	}
+	for _, value := range []string{"my logo", "cid:my logo"} {
+		p := f.post(body("my logo", value)).problem(t)
+		require.Equal(t, []string{"/attachments/0/content_id invalid_name"}, p.pointers())
+	}
+	for id, value := range map[string]string{"my logo": "another", "logo": "logo"} {
+		f.accepted(f.post(body(id, value)))
+	}
+}
+
 // TestAttachments: attachments in JSON and in a multipart form are stored as they are, equal ones once, and a
 // repeat with the same key gets the same batch.
 func TestAttachments(t *testing.T) {
@@ -152,7 +218,6 @@ func TestAttachmentMistakes(t *testing.T) {
 		`[7, ` + valid + `]`:                              {"/attachments/0 wrong_type"},
 		`[{}]`:                                            {"/attachments/0/content required"},
 		`[{"content": null}]`:                             {"/attachments/0/content required"},
-		`[{"content": "eA=="}]`:                           {"/attachments/0/filename required"},
 		`[{"filename": "f", "content": ""}]`:              {"/attachments/0/content required"},
 		`[{"filename": "f", "content": 7}]`:               {"/attachments/0/content wrong_type"},
 		`[{"filename": "f", "content": "!"}]`:             {"/attachments/0/content invalid_value"},
@@ -160,28 +225,16 @@ func TestAttachmentMistakes(t *testing.T) {
 		`[{"filename": "f", "content": "eA==eA=="}]`:      {"/attachments/0/content invalid_value"},
 		`[{"filename": "f", "content": "e\u0041==\r\n"}]`: nil,
 		`[{"filename": "f", "content": "eA=\""}]`:         {"/attachments/0/content invalid_value"},
-		`[{"filename": "f", "content": "eA==", "content": "eA=="}]`:             {"/attachments/0/content repeated"},
-		`[{"filename": "a/b", "content": "eA=="}]`:                              {"/attachments/0/filename invalid_name"},
-		`[{"filename": "a\\b", "content": "eA=="}]`:                             {"/attachments/0/filename invalid_name"},
-		`[{"filename": "a\nb", "content": "eA=="}]`:                             {"/attachments/0/filename invalid_name"},
-		`[{"filename": "..", "content": "eA=="}]`:                               {"/attachments/0/filename invalid_name"},
-		`[{"filename": "` + strings.Repeat("x", 256) + `", "content": "eA=="}]`: {"/attachments/0/filename too_long"},
-		`[{"filename": "\ud83d", "content": "eA=="}]`:                           {"/attachments/0/filename invalid_text"},
-		one(`"size": 1`):                                                     {"/attachments/0/size unknown_field"},
-		one(`"content_type": "text"`):                                        {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "text/plain; charset=utf-8"`):                   {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "text/calendar; method=CANCEL"`):                {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "text/calendar; method=REQUEST; name=a.ics"`):   {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "text/calendar; method=REQUEST; charset=big5"`): {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "application/ics; method=REQUEST"`):             {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "multipart/mixed"`):                             {"/attachments/0/content_type invalid_value"},
-		one(`"disposition": "hidden"`):                                       {"/attachments/0/disposition invalid_value"},
-		one(`"disposition": "inline"`):                                       {"/attachments/0/content_id required"},
-		one(`"content_id": "a", "disposition": "attachment"`):                {"/attachments/0/disposition conflict"},
-		one(`"content_id": "<a>"`):                                           {"/attachments/0/content_id invalid_name"},
-		`[` + attachmentOf("a", "image/png", "x", []byte("1")) + `,` + attachmentOf("b", "image/png", "x", []byte("2")) +
-			`]`: {
-			"/attachments/1/content_id repeated"},
+		`[{"filename": "f", "content": "eA==", "content": "eA=="}]`: {"/attachments/0/content repeated"},
+		`[{"filename": "a\nb", "content": "eA=="}]`:                 {"/attachments/0/filename invalid_header"},
+		`[{"filename": "a\u0000b", "content": "eA=="}]`:             {"/attachments/0/filename invalid_header"},
+		`[{"filename": "\ud83d", "content": "eA=="}]`:               {"/attachments/0/filename invalid_text"},
+		one(`"size": 1`): {"/attachments/0/size unknown_field"},
+		one(`"content_type": "text/plain\r\nBcc: x"`):                          {"/attachments/0/content_type invalid_header"},
+		one(`"content_id": "a\nb"`):                                            {"/attachments/0/content_id invalid_header"},
+		one(`"disposition": "hidden"`):                                         {"/attachments/0/disposition invalid_value"},
+		one(`"disposition": "inline"`):                                         {"/attachments/0/content_id required"},
+		one(`"content_id": "a", "disposition": "attachment"`):                  {"/attachments/0/disposition conflict"},
 		`[` + strings.Repeat(valid+",", intake.MaxAttachments+5) + valid + `]`: {"/attachments too_many"},
 	} {
 		r := f.post(batchOf(t, `{"attachments": `+list+`}`))

@@ -301,8 +301,8 @@ func (d *decoder) readAttachment(j *jsonReader, at string, a *intake.Attachment)
 // formAttachment reads a part of a form as an attachment. One with a Content-ID is inline. An
 // empty part without a file name counts as absent, as other fields do.
 func (d *decoder) formAttachment(part *multipart.Part, value io.Reader) error {
-	a := &intake.Attachment{Filename: part.FileName(), Type: part.Header.Get("Content-Type"), File: d.NewFile()}
-	a.ContentID = strings.TrimSuffix(strings.TrimPrefix(part.Header.Get("Content-ID"), "<"), ">")
+	a := &intake.Attachment{Filename: part.FileName(), Type: part.Header.Get("Content-Type"),
+		ContentID: part.Header.Get("Content-ID"), File: d.NewFile()}
 	n, err := io.Copy(a.File, value)
 	if err != nil {
 		return badForm(err)

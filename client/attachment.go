@@ -33,9 +33,9 @@ func (w SendWindow) MarshalJSON() ([]byte, error) {
 
 // Attachment is a file of a mail.
 type Attachment struct {
-	// Filename is one line of at most 255 bytes without /, \ and ;.
-	Filename string `json:"filename"`
-	// ContentType is a media type without parameters. The default is application/octet-stream.
+	// Filename is one line. The default is a name by the type. The characters /, \ and ; are replaced.
+	Filename string `json:"filename,omitempty"`
+	// ContentType is a media type. The default is application/octet-stream.
 	ContentType string `json:"content_type,omitempty"`
 	// ContentID makes the attachment an inline image, which the HTML refers to as cid: and this id.
 	ContentID string `json:"content_id,omitempty"`

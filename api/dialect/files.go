@@ -12,27 +12,26 @@ import (
 	"github.com/safedelivr/safedelivr/service/mailparse"
 )
 
-// Files takes the files of a message. It gives them names, types and content IDs that every provider takes.
+// Files takes the files of a message.
 type Files struct {
-	names mailparse.Files
-	hash  hash.Hash
-	n     int
+	hash hash.Hash
+	n    int
 }
 
 // Attach reads a file and adds it to a request. An empty content ID means that it is not inline.
 func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content io.Reader) error {
-	a := f.names.Attachment(name, kind, contentID)
 	if f.hash == nil {
 		f.hash = sha256.New()
 	}
 	file := in.NewFile()
-	_, _ = io.WriteString(f.hash, a.Filename+"\n"+a.Type+"\n"+a.ContentID+"\n") // a hash never fails
+	name, kind, contentID = mailparse.Line(name), mailparse.Line(kind), mailparse.Line(contentID)
+	_, _ = io.WriteString(f.hash, name+"\n"+kind+"\n"+contentID+"\n") // a hash never fails
 	n, err := io.Copy(io.MultiWriter(file, f.hash), content)
 	if err != nil || n == 0 { // no provider takes an empty file
 		return err
 	}
 	in.Attach("/attachments/"+strconv.Itoa(f.n), &intake.Attachment{
-		Filename: a.Filename, Type: intake.MediaType(a.Type), ContentID: a.ContentID, File: file,
+		Filename: name, Type: kind, ContentID: contentID, File: file,
 	})
 	f.n++
 	return nil
@@ -64,9 +63,6 @@ func (o Object) kept(name string) string {
 
 // Any reports whether there is a file.
 func (f *Files) Any() bool { return f.n > 0 }
-
-// Rewrite returns HTML with the new content IDs in place of the ones that were changed.
-func (f *Files) Rewrite(html string) string { return f.names.Rewrite(html) }
 
 // Sum returns a hash of all files.
 func (f *Files) Sum() string {

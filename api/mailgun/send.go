@@ -122,7 +122,6 @@ func (m *message) read() error {
 		return wrong("cc", "With recipient-variables each recipient has a mail of its own, without cc and bcc.")
 	}
 	b.Subject, b.Text, b.HTML = m.filler.text(m.get("subject")), m.filler.text(m.get("text")), m.filler.text(m.get("html"))
-	b.HTML = m.files.Rewrite(b.HTML)
 	for _, read := range []func(*intake.Batch) error{m.readTemplate, m.readHeaders, m.readOptions, m.readMetadata} {
 		if err := read(b); err != nil {
 			return err

@@ -161,7 +161,6 @@ func readFiles(in *intake.Intake, message dialect.Object) error {
 			return dialect.Invalid("attachments", "invalid_base64", "Content must be base64.")
 		}
 	}
-	in.Batch.HTML = files.Rewrite(in.Batch.HTML)
 	return nil
 }
 

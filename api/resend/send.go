@@ -222,7 +222,7 @@ func readFiles(in *intake.Intake, email dialect.Object) error {
 			return invalid("attachments", "Safedelivr does not fetch files from a path. Send their content.")
 		}
 		kind, id := a.Text("content_type", "contentType"), a.Text("content_id", "contentId", "inline_content_id")
-		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), kind, strings.Trim(id, "<>"))
+		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), kind, id)
 		if err != nil {
 			return err
 		}
@@ -230,7 +230,6 @@ func readFiles(in *intake.Intake, email dialect.Object) error {
 			return invalid("attachments", "content must be base64 or a list of bytes.")
 		}
 	}
-	in.Batch.HTML = files.Rewrite(in.Batch.HTML)
 	return nil
 }
 

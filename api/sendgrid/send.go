@@ -213,7 +213,7 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 	for _, a := range list {
 		id := ""
 		if a.Text("disposition") == "inline" {
-			id = strings.Trim(a.Text("content_id"), "<>")
+			id = a.Text("content_id")
 		}
 		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), a.Text("type"), id)
 		if err != nil {
@@ -223,7 +223,7 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 			return invalid("attachments", "content must be base64.")
 		}
 	}
-	if b.HTML = files.Rewrite(b.HTML); q.Text("template_id") != "" {
+	if q.Text("template_id") != "" {
 		b.Template, b.Subject, b.Text, b.HTML = q.Text("template_id"), "", "", ""
 	}
 	return nil

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"mime"
 	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/mailparse"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -18,23 +18,27 @@ import (
 const (
 	MaxAttachments     = 100
 	MaxAttachmentBytes = 25_000_000 // of all attachments of a message
-	maxFilename        = 255        // bytes
-	maxContentID       = 128        // bytes
 )
 
 // Attachment is a file of a request.
 type Attachment struct {
-	// One line of at most 255 bytes without `/`, `\` and `;`.
-	Filename string `json:"filename" required:"true" min:"1" max:"255"`
-	// Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to
-	// accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream.
+	// One line. Providers get at most 255 bytes of it, and `-` for `/`, `\` and `;`. Default: a name by the type, like
+	// `attachment-1.pdf`.
+	Filename string `json:"filename"`
+	// A media type. Of its parameters only that of an invitation is kept, `text/calendar; method=REQUEST`: mail programs
+	// offer to accept it if its file says METHOD:REQUEST, too. Default, also for what is no media type:
+	// application/octet-stream.
 	Type string `json:"content_type"`
-	// Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message.
-	ContentID string `json:"content_id" pattern:"^[A-Za-z0-9_.@+-]{1,128}$"`
+	// Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. One that is not 1 to 128
+	// letters a to z, digits, `_`, `-`, `+`, `.` and `@`, or that is repeated, is replaced, also in the HTML.
+	ContentID string `json:"content_id"`
 	// `inline` if there is a content ID, and `attachment` if there is none.
 	Disposition string `json:"disposition" enum:"attachment,inline"`
 	File        *File  `json:"content" required:"true" schema:"FileContent"`
 	Flawed      bool   // the caller has reported mistakes in it
+
+	at   string // pointer
+	sent string // the content ID before it was replaced; empty: it was not
 }
 
 // attachments are the files of a request. Their bytes are in a buffer, one file behind the other.
@@ -43,6 +47,7 @@ type attachments struct {
 
 	files buffer
 	list  []*Attachment
+	names mailparse.Files
 }
 
 // File is a file of a request while it is read. It keeps the bytes until they are stored.
@@ -74,22 +79,24 @@ func (f *File) Write(p []byte) (int, error) {
 // sum returns the SHA-256 of the file, in hex.
 func (f *File) sum() string { return hex.EncodeToString(f.hash.Sum(nil)) }
 
-// Attach adds the next attachment of the request, at a pointer. It reports mistakes in it.
+// Attach adds the next attachment of the request, at a pointer. It gives it a name, a type and a content ID that every
+// provider takes, and reports mistakes in it.
 func (in *Intake) Attach(at string, a *Attachment) {
 	if len(in.list) == MaxAttachments {
 		in.Wrong("/attachments", "too_many", "A message may have at most %d attachments.", MaxAttachments)
 		return
 	}
-	if a.Type == "" {
-		a.Type = "application/octet-stream"
-	}
 	if !a.Flawed {
 		a.check(at, &in.Mistakes)
-		same := func(o *Attachment) bool { return o.ContentID == a.ContentID }
-		if a.ContentID != "" && validContentID(a.ContentID) && a.Disposition != "attachment" &&
-			slices.ContainsFunc(in.list, same) {
-			in.Wrong(at+"/content_id", "repeated", "Another attachment has this content id.")
-		}
+	}
+	was := mailparse.ContentID(a.ContentID)
+	valid := in.names.Attachment(a.Filename, a.Type, a.ContentID)
+	a.Filename, a.Type, a.ContentID, a.at = valid.Filename, valid.Type, valid.ContentID, at
+	if a.Type != invitation {
+		a.Type, _, _ = strings.Cut(a.Type, ";")
+	}
+	if was != a.ContentID {
+		a.sent = was
 	}
 	in.list = append(in.list, a)
 }
@@ -98,21 +105,12 @@ func (a *Attachment) check(at string, m reporter) {
 	if a.File != nil && a.File.size == 0 {
 		m.Wrong(at+"/content", "required", "The attachment is empty. SendGrid takes none.")
 	}
-	switch {
-	case a.Filename == "":
-		m.Wrong(at+"/filename", "required", "The attachment has no file name.")
-	case len(a.Filename) > maxFilename:
-		m.Wrong(at+"/filename", "too_long", "The file name is longer than %d bytes.", maxFilename)
-	case HasControls(a.Filename) || strings.ContainsAny(a.Filename, `/\;`) || strings.Trim(a.Filename, ".") == "":
-		m.Wrong(at+"/filename", "invalid_name", `A file name is one line without /, \ and ;, and not only dots.`)
-	}
-	if kind, params, err := mime.ParseMediaType(a.Type); err == nil && invites(kind, params) {
-		a.Type = invitation
-	} else if err != nil || len(params) > 0 || kind != a.Type ||
-		!strings.Contains(kind, "/") || strings.HasPrefix(kind, "multipart/") {
-		m.Wrong(at+"/content_type", "invalid_value",
-			"A content type is a media type in lower case without parameters, like application/pdf, and not multipart. "+
-				"Only %s has a parameter.", invitation)
+	for _, one := range []struct{ name, value string }{
+		{"filename", a.Filename}, {"content_type", a.Type}, {"content_id", a.ContentID},
+	} {
+		if HasControls(one.value) {
+			m.Wrong(at+"/"+one.name, "invalid_header", "%s must be one line without control characters.", one.name)
+		}
 	}
 	switch a.Disposition {
 	case "", "attachment", "inline":
@@ -124,9 +122,6 @@ func (a *Attachment) check(at string, m reporter) {
 		m.Wrong(at+"/content_id", "required", "An inline attachment needs a content id, which the HTML refers to as cid:.")
 	case a.ContentID != "" && a.Disposition == "attachment":
 		m.Wrong(at+"/disposition", "conflict", "An attachment with a content id is inline.")
-	case a.ContentID != "" && !validContentID(a.ContentID):
-		m.Wrong(at+"/content_id", "invalid_name",
-			"A content id has 1 to %d characters: letters a to z, digits, _, -, +, . or @.", maxContentID)
 	}
 }
 
@@ -134,25 +129,25 @@ func (a *Attachment) check(at string, m reporter) {
 // all other parameters, and this one if it is written otherwise (sendgrid-nodejs issues 217 and 1313).
 const invitation = "text/calendar; method=REQUEST"
 
-// invites reports whether a content type is that of an invitation. UTF-8 is what the other types mean, too.
-func invites(kind string, params map[string]string) bool {
-	for name, value := range params {
-		if name != "method" && !(name == "charset" && strings.EqualFold(value, "utf-8")) {
-			return false
+// checkReplaced reports content IDs that were replaced although values of recipients refer to them, where they cannot
+// be replaced.
+func (in *Intake) checkReplaced() error {
+	replaced := slices.DeleteFunc(slices.Clone(in.list), func(a *Attachment) bool { return a.sent == "" })
+	if len(replaced) == 0 {
+		return nil
+	}
+	return in.each(func(_ place, r models.Recipient) error {
+		for _, value := range r.Vars {
+			for _, a := range replaced {
+				if at := a.at + "/content_id"; (value == a.sent || strings.Contains(value, "cid:"+a.sent)) && !in.At(at) {
+					in.Wrong(at, "invalid_name", "The values of a recipient refer to this content id. "+
+						"So it must be unique, and have 1 to 128 characters: letters a to z, digits, _, -, +, . or @.")
+				}
+			}
 		}
-	}
-	return kind == "text/calendar" && strings.EqualFold(params["method"], "REQUEST")
+		return nil
+	})
 }
-
-// MediaType returns the type of a file without the parameters that some provider refuses.
-func MediaType(kind string) string {
-	if kind != invitation {
-		kind, _, _ = strings.Cut(kind, ";")
-	}
-	return kind
-}
-
-func validContentID(s string) bool { return len(s) <= maxContentID && wordOf(s, "_-+.@") }
 
 // described describes the attachments for the batch.
 func (a *attachments) described() (out []models.Attachment) {

@@ -46,6 +46,9 @@ func (in *Intake) Check() (models.Batch, error) {
 		return models.Batch{}, err
 	}
 	batch := in.batch()
+	if err := in.checkReplaced(); err != nil {
+		return batch, err
+	}
 	if in.template != nil && in.Mistakes.Mistakes.Found() > 0 {
 		return batch, in.Err() // the placeholders were not filled
 	}
@@ -99,7 +102,7 @@ func (in *Intake) batch() models.Batch {
 	c.ReplyTo = b.replyTo(m)
 	c.Subject = b.subject(m)
 	c.Text = b.Text
-	c.HTML = b.bodies(m)
+	c.HTML = in.names.Rewrite(b.bodies(m))
 	if in.index == 0 && !m.unreadable["to"] {
 		m.Wrong("/to", "required", "Add at least one recipient.")
 	}

@@ -32,11 +32,17 @@ func (f *Files) Attachment(name, contentType, contentID string) Attachment {
 	if !validType.MatchString(kind) || strings.HasPrefix(kind, "multipart/") {
 		kind = "application/octet-stream"
 	}
-	a := Attachment{Type: withMethod(kind, params), ContentID: f.contentID(clean(contentID))}
+	a := Attachment{Type: withMethod(kind, params), ContentID: f.contentID(ContentID(contentID))}
 	f.count++
-	a.Filename = fileName(clean(raw8(name)), kind, f.count)
+	a.Filename = fileName(Line(name), kind, f.count)
 	return a
 }
+
+// Line makes one line of a text, whose bytes beyond ASCII are UTF-8 or windows-1252.
+func Line(text string) string { return clean(raw8(text)) }
+
+// ContentID returns a content ID as HTML refers to it, from the value of its header field.
+func ContentID(field string) string { return strings.Trim(Line(field), "<> ") }
 
 // withMethod returns a type with the method of an invitation.
 func withMethod(kind string, params map[string]string) string {

@@ -56,7 +56,7 @@ func (p *reader) part(h header, body io.Reader, at place) error {
 	}
 	a := Attachment{Filename: name, Type: withMethod(kind, params)}
 	if disposition != file || at.kind == "related" {
-		a.ContentID = p.files.contentID(strings.Trim(clean(raw8(h["content-id"])), "<> "))
+		a.ContentID = p.files.contentID(ContentID(h["content-id"]))
 	}
 	return p.attach(a, body)
 }

@@ -33,7 +33,7 @@ type files struct {
 func (f *files) open(a mailparse.Attachment) (io.Writer, error) {
 	f.end()
 	f.last = &intake.Attachment{
-		Filename: a.Filename, Type: intake.MediaType(a.Type), ContentID: a.ContentID, File: f.in.NewFile(),
+		Filename: a.Filename, Type: a.Type, ContentID: a.ContentID, File: f.in.NewFile(),
 	}
 	return f.last.File, nil
 }

@@ -3518,11 +3518,11 @@ export interface components {
             guess?: boolean;
         };
         NewAttachment: {
-            /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
-            filename: string;
-            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
+            /** @description One line. Providers get at most 255 bytes of it, and `-` for `/`, `\` and `;`. Default: a name by the type, like `attachment-1.pdf`. */
+            filename?: string | null;
+            /** @description A media type. Of its parameters only that of an invitation is kept, `text/calendar; method=REQUEST`: mail programs offer to accept it if its file says METHOD:REQUEST, too. Default, also for what is no media type: application/octet-stream. */
             content_type?: string | null;
-            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. Unique within the message. */
+            /** @description Makes the attachment an inline image, which the HTML refers to as `cid:` and this ID. One that is not 1 to 128 letters a to z, digits, `_`, `-`, `+`, `.` and `@`, or that is repeated, is replaced, also in the HTML. */
             content_id?: string | null;
             /**
              * @description `inline` if there is a content ID, and `attachment` if there is none.

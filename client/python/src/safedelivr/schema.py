@@ -896,7 +896,7 @@ class MessageVersion(TypedDict, closed=True):
 
 
 class NewAttachment(TypedDict, closed=True):
-    filename: str
+    filename: NotRequired[str | None]
     content_type: NotRequired[str | None]
     content_id: NotRequired[str | None]
     disposition: NotRequired[Literal['attachment', 'inline'] | None]
