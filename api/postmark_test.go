@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +77,33 @@ func TestPostmarkBatch(t *testing.T) {
 	}
 	bs, _ := f.batches()
 	require.Len(t, bs, 2)
+}
+
+// TestPostmarkInactive: the answer names the addresses that get no mail because they are on a suppression list, also
+// that to a repeat. The others get the mail.
+func TestPostmarkInactive(t *testing.T) {
+	t.Parallel()
+	f := postmarkFixture(t)
+	f.suppress("gone@example.com")
+	f.suppress("left@example.com")
+	const why = " Inactive recipients are ones that have generated a hard bounce, a spam complaint, or a manual suppression."
+	for body, want := range map[string]string{
+		`"To": "a@b.de, Gone <GONE@example.com>", "Cc": "Left@example.com"`: "200 0 Message OK, but will not deliver to " +
+			"these inactive addresses: gone@example.com, left@example.com.",
+		`"To": "Gone <Gone@example.com>", "Bcc": "left@example.com"`: "422 406 You tried to send to recipient(s) that have " +
+			"been marked as inactive. Found inactive addresses: gone@example.com, left@example.com.",
+	} {
+		for range 2 {
+			r := f.emails("/email", `{"From": "a@b.de", "Subject": "s", "TextBody": "t", `+body+`}`,
+				append(f.token(), "Idempotency-Key", strconv.Itoa(len(body)))...)
+			got := r.object(t)
+			require.Equal(t, want+why, fmt.Sprint(r.Status, " ", got["ErrorCode"], " ", got["Message"]))
+			require.Equal(t, r.Status == http.StatusOK, got["MessageID"] != nil)
+		}
+	}
+	bs, to := f.batches()
+	require.Len(t, bs, 2)
+	require.Len(t, to, 2)
 }
 
 // TestPostmarkMistakes: errors have Postmark's shape and codes.

@@ -218,6 +218,7 @@ func TestPostmarkClients(t *testing.T) {
 		out := f.python("anymail_postmark.py", "django-anymail==15.2", "Django==5.2.19")
 		require.Contains(t, out, "django {'django@demo.test': 'sent', 'bob@demo.test': 'sent', 'cc2@demo.test': 'sent'}")
 		require.Contains(t, out, "merge ['sent'] 2\n")
+		require.Contains(t, out, "partly {'partly@demo.test': 'sent', 'GONE@demo.test': 'rejected'}")
 		require.Contains(t, out, "wrong AnymailRecipientsRefused")
 		copies := f.sent(0)
 		require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["django"][0].Text))

@@ -11,12 +11,16 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 const (
 	maxBody     = 70 << 20 // 50 MB of a request, and more
 	maxMessages = 500      // of a request
+
+	maxAddresses = 50 // of a message
 )
 
 // send is POST /email and POST /email/withTemplate.
@@ -77,16 +81,35 @@ func accept(r *dialect.Request, message dialect.Object, repeat *service.Repeat) 
 	if err != nil {
 		return result{}, err
 	}
-	if a.Suppressed == a.Recipients {
-		list := strings.Join([]string{message.Text("To"), message.Text("Cc"), message.Text("Bcc")}, ", ")
-		return result{}, problem.New(problem.Invalid, "inactive_recipients",
-			"You tried to send to recipients that have been marked as inactive. Found inactive addresses: %s. Inactive recipients "+
-				"are ones that have generated a hard bounce, a spam complaint, or a manual suppression.", strings.Trim(list, ", "))
-	}
-	return result{
+	out := result{
 		To: message.Text("To"), Cc: message.Text("Cc"), Bcc: message.Text("Bcc"), MessageID: a.ID.String(), Message: "OK",
 		SubmittedAt: a.CreatedAt.UTC().Format(time.RFC3339Nano),
-	}, nil
+	}
+	if a.Suppressed == 0 {
+		return out, nil
+	}
+	list, err := inactives(r, a.ID)
+	switch {
+	case err != nil:
+		return result{}, err
+	case a.Suppressed == a.Recipients:
+		return result{}, problem.New(problem.Invalid, "inactive_recipients",
+			"You tried to send to recipient(s) that have been marked as inactive. Found inactive addresses: %s", list)
+	}
+	out.Message = "Message OK, but will not deliver to these inactive addresses: " + list
+	return out, nil
+}
+
+// inactives lists the suppressed addresses of a message, and says why they are. Clients read them from this text.
+func inactives(r *dialect.Request, id models.ID) (string, error) {
+	page, err := r.Service.Mail.Logs(r.Context(), r.Who, id.String(), mail.LogFilter{Reason: models.Suppressed},
+		operation.Page{Limit: maxAddresses})
+	var list []string
+	for i := range page.Logs {
+		list = append(list, strings.ToLower(page.Logs[i].Email)) // as Postmark writes them
+	}
+	return strings.Join(list, ", ") + ". Inactive recipients are ones that have generated a hard bounce, a spam complaint, " +
+		"or a manual suppression.", err
 }
 
 // read turns a message into a batch.

@@ -9,6 +9,7 @@ settings.configure(EMAIL_BACKEND="anymail.backends.postmark.EmailBackend",
 import django
 
 django.setup()
+import requests
 from anymail.exceptions import AnymailRecipientsRefused, AnymailRequestsAPIError
 from django.core.mail import EmailMultiAlternatives
 
@@ -22,6 +23,10 @@ m = EmailMultiAlternatives("merge", "Hi", sender, ["merge1@demo.test", "merge2@d
 m.merge_data, m.merge_metadata = {}, {"merge1@demo.test": {"order": "A"}}
 m.send()
 print("merge", sorted(m.anymail_status.status), len(m.anymail_status.message_id))
+requests.post(url + "/v1/suppressions", json={"email": "gone@demo.test"}, headers={"Authorization": "Bearer " + key}).raise_for_status()
+m = EmailMultiAlternatives("partly", "Hi", sender, ["partly@demo.test", "Gone <GONE@demo.test>"])
+m.send()
+print("partly", {a: r.status for a, r in m.anymail_status.recipients.items()})
 try:
     EmailMultiAlternatives("wrong", "t", sender, ["a@-.test"]).send()
 except (AnymailRecipientsRefused, AnymailRequestsAPIError) as e:
