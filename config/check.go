@@ -103,6 +103,9 @@ func (c *Config) checkSMTP(wrong wrongFunc) {
 		checkAddress("smtps.listen", address, wrong)
 	}
 	c.checkPair("smtp.tls_cert", c.SMTP.TLSCert, "smtp.tls_key", c.SMTP.TLSKey, wrong)
+	if c.SMTP.ProxyProtocol && len(c.TrustedProxies) == 0 {
+		wrong("smtp.proxy_protocol", "needs the addresses of the proxies: %s", c.Name("trusted_proxies"))
+	}
 	if len(c.SMTPS.Listen) > 0 && c.SMTP.TLSCert == "" && c.TLS.Cert == "" {
 		wrong("smtp.tls_cert", "required if %s is set, unless %s is", c.Name("smtps.listen"), c.Name("tls.cert"))
 	}

@@ -79,6 +79,9 @@ type SMTP struct {
 	// `:587,:2525`; see [switch](switch.md#smtp). Clients begin TLS by STARTTLS. Without a certificate only clients on the
 	// same machine can log in
 	Listen []string `koanf:"listen"`
+	// connections of `TRUSTED_PROXIES` to the ports of SMTP and SMTPS must begin with a header of the PROXY protocol,
+	// version 1 or 2; see [behind a proxy](proxy.md#smtp). It names the client. Other connections have none
+	ProxyProtocol bool `koanf:"proxy_protocol"`
 	// file of a certificate with its chain (PEM) for SMTP. If it is not set, it is `TLS_CERT`. A new file is used within a
 	// second
 	TLSCert string `koanf:"tls_cert"`

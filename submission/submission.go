@@ -156,11 +156,11 @@ func (s *Server) Replies() map[int]int64 {
 	return maps.Clone(s.replies)
 }
 
-// Refuse answers a connection of a client that has too many, and closes it. It does not wait.
-func Refuse(c net.Conn) {
+// Refuse says why a connection is not served, and closes it. It does not wait.
+func Refuse(c net.Conn, why string) {
 	go func() {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = c.Write([]byte("421 4.3.2 Too many connections of this address are open.\r\n"))
+		_, _ = c.Write([]byte("421 4.3.2 " + why + "\r\n"))
 		_ = c.Close()
 	}()
 }

@@ -212,8 +212,7 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, _ := netip.ParseAddrPort(c.RemoteAddr().String())
-		address := peer.Addr().Unmap()
+		address := addressOf(c)
 		c = newPatientConn(c)
 		if listed(l.trusted, address) {
 			return c, nil

@@ -7,6 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/submission"
@@ -35,14 +38,25 @@ func (a *App) listenSMTP(ctx context.Context) error {
 		secure = a.smtpCerts.serverConfig()
 	}
 	open := new(perclient.Counts)
-	limited := func(setting string, addresses []string, refuse func(net.Conn)) (out []net.Listener, err error) {
+	warned := rate.Sometimes{First: 1, Interval: time.Minute} // health checks of proxies have no header
+	trusted := a.cfg.ProxyNetworks()
+	limited := func(setting string, addresses []string, refuse func(net.Conn, string)) (out []net.Listener, err error) {
 		for _, address := range addresses {
 			l, err := listenOn(ctx, a.cfg, setting, address)
 			if err != nil {
 				return out, err
 			}
+			if a.cfg.SMTP.ProxyProtocol {
+				l = newProxied(l, trusted, func(c net.Conn) {
+					warned.Do(func() {
+						a.log.Warn("a connection of a trusted proxy was closed: it has no PROXY header", "address", addressOf(c).String())
+					})
+					refuse(c, "The proxy sent no PROXY header.")
+				})
+			}
 			out = append(out, newPlaces(&addressLimiter{
-				Listener: l, trusted: a.cfg.ProxyNetworks(), most: smtpAddressConnections, open: open, refuse: refuse,
+				Listener: l, trusted: trusted, most: smtpAddressConnections, open: open,
+				refuse: func(c net.Conn) { refuse(c, "Too many connections of this address are open.") },
 			}, smtpConnections))
 		}
 		return out, nil
@@ -51,7 +65,7 @@ func (a *App) listenSMTP(ctx context.Context) error {
 	if m.plain, err = limited("smtp.listen", a.cfg.SMTP.Listen, submission.Refuse); err != nil {
 		return err
 	}
-	if m.secure, err = limited("smtps.listen", a.cfg.SMTPS.Listen, func(c net.Conn) { _ = c.Close() }); err != nil {
+	if m.secure, err = limited("smtps.listen", a.cfg.SMTPS.Listen, func(c net.Conn, _ string) { _ = c.Close() }); err != nil {
 		return err
 	}
 	if secure == nil && !onLoopback(m.plain) {
