@@ -245,6 +245,7 @@ func TestSize(t *testing.T) {
 	require.Equal(t, "552 5.3.4 The message is larger than 1000000 bytes.", p.reply())
 	p.closed("")
 	r.batch()
+	require.EqualValues(t, 2, r.refused.Load())
 }
 
 // A client has ten seconds to begin, a minute to log in, five minutes between commands, and ten for a message.

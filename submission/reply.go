@@ -37,6 +37,11 @@ func (s *Server) tooLarge() *smtp.SMTPError {
 	return reply(552, smtp.EnhancedCode{5, 3, 4}, "The message is larger than %d bytes.", s.cfg.Size)
 }
 
+// tooMuch reports whether an answer refuses a message for its size or for the number of others.
+func tooMuch(answer *smtp.SMTPError) bool {
+	return answer.Code == 450 || answer.Code == 552 || answer == errBusy
+}
+
 // replyTo returns the answer to a message that was not accepted, and the code of the error for the request log.
 func replyTo(err error) (answer *smtp.SMTPError, code string) {
 	var refused *mailparse.Error

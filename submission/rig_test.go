@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,7 @@ type rig struct {
 	plain, secure net.Listener
 	trust         *tls.Config
 	log           *testkit.Output
+	refused       atomic.Int32 // messages over a limit
 	user, secret  string
 	served        sync.WaitGroup
 }
@@ -113,6 +115,7 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	require.NoError(t, r.store.CreateUser(t.Context(), u))
 	r.user, r.secret = u.ID, r.newKey(models.ScopeSend)
 	c := Config{Name: "mail.example.com", Size: st.size, Context: st.context}
+	c.Refused = func() { r.refused.Add(1) }
 	c.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	if !st.plain {
 		ca, dir := testkit.NewAuthority(t.(*testing.T)), t.TempDir()

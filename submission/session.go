@@ -236,6 +236,9 @@ func (s *session) Data(r io.Reader) error {
 	answer, code := reply(250, smtp.NoEnhancedCode, "Ok: queued as %x", batch[:]), ""
 	if err != nil {
 		answer, code = replyTo(err)
+		if tooMuch(answer) {
+			s.server.cfg.Refused()
+		}
 		if answer.Code == 450 {
 			models.Pause(s.ctx, refusalPause)
 		}

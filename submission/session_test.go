@@ -344,6 +344,7 @@ func TestLimits(t *testing.T) {
 			id(t, p.mail(letter(), "bob@example.com"))
 		}
 		require.Contains(t, p.mail(letter(), "bob@example.com"), "450 4.7.1")
+		require.EqualValues(t, 1, r.refused.Load())
 		time.Sleep(time.Second)
 		id(t, p.mail(letter(), "bob@example.com"))
 	})
@@ -566,6 +567,7 @@ func TestTurns(t *testing.T) {
 		began := time.Now()
 		require.Contains(t, r.login().mail(letter(), "bob@example.com"), "451 4.3.0 Too many messages at once")
 		require.Equal(t, turnTime, time.Since(began))
+		require.EqualValues(t, 1, r.refused.Load())
 		close(release)
 		for _, p := range all {
 			id(t, p.reply())

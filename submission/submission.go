@@ -51,10 +51,11 @@ const (
 
 // Config configures a Server.
 type Config struct {
-	TLS    *tls.Config  // nil: only clients on this machine can log in
-	Name   string       // of the server in its greeting; default: that of the machine
-	Size   int64        // bytes of a message as it arrives; default: 36,000,000, for attachments of 25 MB in base64
-	Logger *slog.Logger // nil: logs are discarded
+	TLS     *tls.Config  // nil: only clients on this machine can log in
+	Name    string       // of the server in its greeting; default: that of the machine
+	Size    int64        // bytes of a message as it arrives; default: 36,000,000, for attachments of 25 MB in base64
+	Logger  *slog.Logger // nil: logs are discarded
+	Refused func()       // called for each message over a limit of its user or of all; nil: not called
 	// Context returns the context of a connection that a listener accepted; see package known. It may be nil.
 	Context func(context.Context, net.Conn) context.Context
 }
@@ -85,6 +86,9 @@ func New(svc *service.Service, cfg Config) *Server {
 	}
 	if cfg.Context == nil {
 		cfg.Context = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func() {}
 	}
 	host, _ := os.Hostname() // without one it is localhost
 	cfg.Name, cfg.Size = cmp.Or(cfg.Name, host, "localhost"), cmp.Or(cfg.Size, 36_000_000)

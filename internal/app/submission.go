@@ -56,7 +56,10 @@ func (a *App) listenSMTP(ctx context.Context) error {
 			}
 			out = append(out, newPlaces(&addressLimiter{
 				Listener: l, trusted: trusted, most: smtpAddressConnections, open: open,
-				refuse: func(c net.Conn) { refuse(c, "Too many connections of this address are open.") },
+				refuse: func(c net.Conn) {
+					go a.pressure.note()
+					refuse(c, "Too many connections of this address are open.")
+				},
 			}, smtpConnections))
 		}
 		return out, nil
@@ -72,7 +75,9 @@ func (a *App) listenSMTP(ctx context.Context) error {
 		a.log.Warn("SMTP has no certificate, so only clients on this machine can log in; " +
 			"set SAFEDELIVR_SMTP_TLS_CERT and _KEY")
 	}
-	m.server = submission.New(a.service, submission.Config{TLS: secure, Logger: a.log, Context: placed})
+	m.server = submission.New(a.service, submission.Config{
+		TLS: secure, Logger: a.log, Refused: a.pressure.note, Context: placed,
+	})
 	return nil
 }
 

@@ -100,7 +100,14 @@ func TestSubmissionConnections(t *testing.T) {
 		if trusted == "127.0.0.1" {
 			require.Contains(t, greeting(), "220 ")
 		} else {
-			require.Equal(t, "421 4.3.2 Too many connections of this address are open.\r\n", greeting())
+			pressed := make(chan int, 1)
+			a.pressure.mu.Lock()
+			a.pressure.set = func(percent int) int { pressed <- percent; return percent }
+			a.pressure.mu.Unlock()
+			for range pressingRequests + 1 {
+				require.Equal(t, "421 4.3.2 Too many connections of this address are open.\r\n", greeting())
+			}
+			require.Equal(t, pressedPercent, <-pressed)
 		}
 	}
 }
