@@ -60,7 +60,7 @@ func (m *message) take(r io.Reader) (models.ID, error) {
 	case <-ctx.Done():
 		return models.ID{}, ctx.Err()
 	}
-	complete, err := raw.Reader()
+	complete, err := raw.Since(0).Reader()
 	if err != nil {
 		return models.ID{}, err
 	}

@@ -43,8 +43,9 @@ type Request struct {
 	Replays *Replays
 	Ignored []string // names of fields that change nothing here, which the answer lists
 
-	first *intake.Intake             // nil: none was needed
-	large map[string]*intake.Spooled // attachments, by the names that ReadJSON put in their place
+	first *intake.Intake          // nil: none was needed
+	spool *intake.Spooled         // contents of attachments, one behind the other; nil: all are in memory
+	large map[string]*intake.Part // of spool, by the names that ReadJSON put in their place
 }
 
 // Answer is the answer to a request that succeeded.

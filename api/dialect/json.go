@@ -21,13 +21,13 @@ import (
 type Object map[string]json.RawMessage
 
 // ReadJSON reads the body of a request into v. It may have most bytes. Large contents of attachments are not in v, but
-// in files of the request, which have the names that are in their place.
+// in a file of the request. v has names of them in their place.
 func ReadJSON(r *Request, most int64, v any) error {
 	body := &io.LimitedReader{R: r.Body, N: most + 1}
 	l := lifter{body: bufio.NewReaderSize(body, large/2), large: large, in: r.intake()}
 	defer l.in.Close()
 	err := l.run()
-	r.large = l.files
+	r.spool, r.large = l.spool, l.files
 	var limit *http.MaxBytesError
 	var known *problem.Error
 	switch raw := l.out.Bytes(); {
@@ -49,10 +49,10 @@ func (r *Request) intake() *intake.Intake {
 	return intake.Another(r.first)
 }
 
-// Close releases the files of the request.
+// Close releases the file of the request.
 func (r *Request) Close() {
-	for _, file := range r.large {
-		file.Close()
+	if r.spool != nil {
+		r.spool.Close()
 	}
 }
 

@@ -18,16 +18,18 @@ import (
 // large is the size of JSON in bytes up to which the content of an attachment is kept in memory.
 const large = 64 << 10
 
-// lifter copies the JSON of a request, but not the large contents of attachments. It decodes these into files, and
-// writes the name of the file in their place. What it copies need not be JSON: the decoder of the result finds that.
+// lifter copies the JSON of a request, but not the large contents of attachments. It decodes these into one file, one
+// behind the other, and writes a name in their place. What it copies need not be JSON: the decoder of the result finds
+// that.
 type lifter struct {
 	body  *bufio.Reader
 	large int
-	in    *intake.Intake // makes the files
+	in    *intake.Intake // makes the file
 
 	out   bytes.Buffer
-	files map[string]*intake.Spooled // by name
-	path  []member                   // that the next value is in, outermost first
+	spool *intake.Spooled         // nil: there is no large content
+	files map[string]*intake.Part // large contents, by name
+	path  []member                // that the next value is in, outermost first
 }
 
 // member is an object or a list of the path.
@@ -103,32 +105,34 @@ func (l *lifter) inContent() bool {
 		path[0].name == "Attachments" && path[2].name == "Content")
 }
 
-// fileName begins the names of files. It is no base64.
+// fileName begins the names of large contents. It is no base64.
 const fileName = "file:"
 
-// lift copies a value whose first byte was read. If the value is large, it decodes it into a file.
+// lift copies a value whose first byte was read. If the value is large, it decodes it into the file.
 func (l *lifter) lift(first byte, decode decoder) error {
 	end := map[byte]byte{'"': '"', '[': ']'}[first]
-	held, file, sum := []byte{first}, (*intake.Spooled)(nil), sha256.New()
-	var to io.Writer
+	held, sum, from := []byte{first}, sha256.New(), int64(0)
+	var to io.Writer // nil: the value is not large so far
 	err := l.each(end, func(p []byte) error {
 		if first == '[' && bytes.ContainsAny(p, `"[{`) { // its end may be elsewhere
 			return errNotTaken
 		}
-		if file == nil && len(held)+len(p) <= l.large {
+		if to == nil && len(held)+len(p) <= l.large {
 			held = append(held, p...)
 			return nil
 		}
-		if file == nil {
-			file = l.in.NewSpooled()
-			to = io.MultiWriter(file, sum)
+		if to == nil {
+			if l.spool == nil {
+				l.spool = l.in.NewSpooled()
+			}
+			from, to = l.spool.Size(), io.MultiWriter(l.spool, sum)
 			if err := decode.write(held[1:], to); err != nil {
 				return err
 			}
 		}
 		return decode.write(p, to)
 	})
-	if file == nil {
+	if to == nil {
 		if strings.HasPrefix(TextOf(held), fileName) { // that of the client names no file of ours
 			held = []byte(strconv.Quote(fileName))
 		}
@@ -142,12 +146,10 @@ func (l *lifter) lift(first byte, decode decoder) error {
 	}
 	l.out.WriteString(strconv.Quote(name))
 	if l.files == nil {
-		l.files = map[string]*intake.Spooled{}
+		l.files = map[string]*intake.Part{}
 	}
-	if !ok || l.files[name] != nil {
-		file.Close()
-	} else {
-		l.files[name] = file
+	if ok && l.files[name] == nil {
+		l.files[name] = l.spool.Since(from)
 	}
 	return errors.Join(err, lerr)
 }

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -28,15 +31,15 @@ func lifted(t *testing.T, text string, most int) (string, *Files, *intake.Intake
 		l.out.Reset()
 		l.out.WriteString(text)
 	}
-	for _, file := range l.files {
-		t.Cleanup(file.Close)
+	if l.spool != nil {
+		t.Cleanup(l.spool.Close)
 	}
 	in.Kept = l.files
 	return l.out.String(), new(Files), in
 }
 
 // contents returns the contents of all attachments of a message as text, and removes them.
-func contents(t *testing.T, message Object, kept map[string]*intake.Spooled) (out []string) {
+func contents(t *testing.T, message Object, kept map[string]*intake.Part) (out []string) {
 	t.Helper()
 	for _, words := range [][2]string{{"attachments", "content"}, {"Attachments", "Content"}} {
 		list, _ := message.Objects(words[0])
@@ -219,6 +222,40 @@ func TestLargeContents(t *testing.T) {
 		sums[files.Sum()] = true
 	}
 	require.Len(t, sums, 1)
+}
+
+// TestOneFile: the large contents of a request are in one file, which is closed with the request.
+func TestOneFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	list := make([]string, 100)
+	for i := range list {
+		list[i] = `{"content": "` + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{byte(i)}, 100_000)) + `"}`
+	}
+	first := intake.New(t.Context(), &intake.Config{SpoolDir: dir})
+	t.Cleanup(first.Close)
+	r := &Request{first: first, Request: httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/",
+		strings.NewReader(`{"attachments": [`+strings.Join(list, ",")+`]}`))}
+	var message Object
+	require.NoError(t, ReadJSON(r, 20<<20, &message))
+	open := func() (n int) {
+		files, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("only Linux lists the open files")
+		}
+		for _, f := range files {
+			if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, dir) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 1, open())
+	for i, content := range contents(t, message, r.large) {
+		require.Equal(t, fmt.Sprintf("%q", bytes.Repeat([]byte{byte(i)}, 100_000)), content)
+	}
+	r.Close()
+	require.Zero(t, open())
 }
 
 // TestTextOf: a text is read as encoding/json reads it, also if it is not UTF-8.

@@ -43,7 +43,7 @@ type Attachment struct {
 
 // attachments are the files of a request. Their bytes are in a buffer, one file behind the other.
 type attachments struct {
-	Kept map[string]*Spooled // files of the request that its caller has read before, by names that it chose
+	Kept map[string]*Part // files of the request that its caller has read before, by names that it chose
 
 	files buffer
 	list  []*Attachment

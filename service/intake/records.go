@@ -44,10 +44,24 @@ func (r *Spooled) Write(p []byte) (int, error) {
 	return n, spoolError(err)
 }
 
-// Reader returns a reader of all bytes that were written.
-func (r *Spooled) Reader() (io.Reader, error) {
-	all, err := r.buffer.section(0, r.buffer.size)
-	return all, spoolError(err)
+// Size returns the number of bytes that were written.
+func (r *Spooled) Size() int64 { return r.buffer.size }
+
+// Since returns the bytes that were written since there were from.
+func (r *Spooled) Since(from int64) *Part {
+	return &Part{of: r, from: from, size: r.buffer.size - from}
+}
+
+// Part is a part of the bytes of a Spooled.
+type Part struct {
+	of         *Spooled
+	from, size int64
+}
+
+// Reader returns a reader of the bytes, which is valid until the Spooled is closed.
+func (p *Part) Reader() (io.Reader, error) {
+	r, err := p.of.buffer.section(p.from, p.size)
+	return r, spoolError(err)
 }
 
 // Close releases the resources.
