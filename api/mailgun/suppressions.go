@@ -1,8 +1,8 @@
 package mailgun
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -16,22 +16,20 @@ import (
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
-// A list is one of Mailgun's suppression lists: the entries of the user's own list with some reasons.
+// A list is one of Mailgun's suppression lists.
 type list struct {
-	name    string
-	reasons []models.SuppressionReason // the first is that of new entries; none: the list is always empty
+	name string
+	of   dialect.List // without reasons it is always empty
 }
 
 var lists = []list{
-	{"bounces", []models.SuppressionReason{models.HardBounce, models.SoftBounce}},
-	{"complaints", []models.SuppressionReason{models.Complaint}},
-	{"unsubscribes", []models.SuppressionReason{models.Unsubscribe, models.Manual}},
+	{"bounces", dialect.List{models.HardBounce, models.SoftBounce}},
+	{"complaints", dialect.List{models.Complaint}},
+	{"unsubscribes", dialect.List{models.Unsubscribe, models.Manual}},
 	{"whitelists", nil},
 }
 
@@ -44,19 +42,15 @@ type entry struct {
 	CreatedAt string   `json:"created_at"`
 }
 
-func (l list) entryOf(s *client.Suppression) (entry, bool) {
+func (l list) entryOf(s *client.Suppression) entry {
 	e := entry{Address: s.Email, CreatedAt: s.At.UTC().Format(time.RFC1123)}
-	switch {
-	case !slices.Contains(l.reasons, models.SuppressionReason(s.Reason)):
-		return e, false
-	case l.name == "bounces":
+	switch l.name {
+	case "bounces":
 		e.Code, e.Error = "550", s.ReasonText
-	case l.name == "unsubscribes":
-		if e.Tags = []string{"*"}; s.Category != "" {
-			e.Tags[0] = s.Category
-		}
+	case "unsubscribes":
+		e.Tags = []string{cmp.Or(s.Category, "*")}
 	}
-	return e, true
+	return e
 }
 
 // list is GET /v3/{domain}/{list}.
@@ -70,19 +64,16 @@ func (l list) list(r *dialect.Request) (dialect.Answer, error) {
 		}
 		p.Limit = min(n, operation.MaxPage)
 	}
-	end := len(l.reasons) == 0 || p.Cursor == "" && slices.Contains([]string{"next", "previous"}, values.Get("page"))
+	end := len(l.of) == 0 || p.Cursor == "" && slices.Contains([]string{"next", "previous"}, values.Get("page"))
 	for !end && len(items) == 0 { // an empty page says that there is no more
-		page, err := r.Service.Suppressions.List(r.Context(), r.Who, suppressions.Filter{}, p)
+		entries, next, err := l.of.Page(r, p)
 		if err != nil {
 			return dialect.Answer{}, err
 		}
-		for i := range page.Suppressions {
-			if e, ok := l.entryOf(&page.Suppressions[i]); ok {
-				items = append(items, e)
-			}
+		for i := range entries {
+			items = append(items, l.entryOf(&entries[i]))
 		}
-		p.Cursor = page.Next
-		end = p.Cursor == ""
+		p.Cursor, end = next, next == ""
 	}
 	link := func(page, cursor string) string {
 		u := dialect.Origin(r.Request)
@@ -104,39 +95,31 @@ func addressIn(r *dialect.Request) string {
 
 // get is GET /v3/{domain}/{list}/{address}.
 func (l list) get(r *dialect.Request) (dialect.Answer, error) {
-	entries, err := r.Service.Suppressions.Of(r.Context(), r.Who, addressIn(r))
+	entries, err := l.of.Of(r, addressIn(r))
+	if err == nil && len(entries) == 0 {
+		err = problem.NoSuch("address")
+	}
 	if err != nil {
 		return dialect.Answer{}, err
 	}
-	for i := range entries {
-		if e, ok := l.entryOf(&entries[i]); ok {
-			return dialect.Answer{Body: e}, nil
-		}
-	}
-	return dialect.Answer{}, problem.NoSuch("address")
+	return dialect.Answer{Body: l.entryOf(&entries[0])}, nil
 }
 
 // remove is DELETE /v3/{domain}/{list}/{address}.
 func (l list) remove(r *dialect.Request) (dialect.Answer, error) {
-	changed := false
-	for _, reason := range l.reasons {
-		once, err := r.Service.Suppressions.Unsuppress(r.Context(), r.Who, addressIn(r),
-			suppressions.Filter{Reason: string(reason)}, "removed by an application that speaks the API of Mailgun")
-		var e *problem.Error
-		if err != nil && !(errors.As(err, &e) && e.Kind == problem.NotFound) {
-			return dialect.Answer{}, err
-		}
-		changed = changed || once
+	removed, err := l.of.Remove(r, addressIn(r), "")
+	if err == nil && !removed {
+		err = problem.NoSuch("address")
 	}
-	if !changed {
-		return dialect.Answer{}, problem.NoSuch("address")
+	if err != nil {
+		return dialect.Answer{}, err
 	}
 	return dialect.Answer{Body: reply{Address: addressIn(r), Message: "The address was removed from the list"}}, nil
 }
 
 // add is POST /v3/{domain}/{list}, with a form or with JSON.
 func (l list) add(r *dialect.Request) (dialect.Answer, error) {
-	if len(l.reasons) == 0 {
+	if len(l.of) == 0 {
 		return dialect.Answer{}, malformed("Safedelivr has no whitelists.")
 	}
 	entries, err := l.read(r)
@@ -147,11 +130,11 @@ func (l list) add(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, malformed("Too many addresses, max is %d", maxRecipients)
 	}
 	for i := range entries {
-		n := client.NewSuppression{Email: entries[i].Address, Reason: string(l.reasons[0]), Why: entries[i].Error}
+		n := client.NewSuppression{Email: entries[i].Address, Why: entries[i].Error}
 		if tags := entries[i].Tags; l.name == "unsubscribes" && len(tags) > 0 && tags[0] != "*" {
 			n.Category = tags[0]
 		}
-		if _, _, err := r.Service.Suppressions.Suppress(r.Context(), r.Who, n, models.FromAPI, service.Repeat{}); err != nil {
+		if err := l.of.Add(r, n); err != nil {
 			return dialect.Answer{}, err
 		}
 	}
