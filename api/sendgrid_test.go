@@ -3,9 +3,12 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sendgrid/rest"
 	sendgridgo "github.com/sendgrid/sendgrid-go"
 	sgmail "github.com/sendgrid/sendgrid-go/helpers/mail"
 	"github.com/stretchr/testify/require"
@@ -93,6 +96,78 @@ func TestSendGridClient(t *testing.T) {
 			require.Regexp(t, `^<p><\d+></p>$`, html)
 		}
 	}
+}
+
+// TestSendGridSuppressions: the library of SendGrid reads and changes the suppression lists. Those who unsubscribed
+// from a group are not on the list of all mail.
+func TestSendGridSuppressions(t *testing.T) {
+	t.Parallel()
+	f := sendgridFixture(t)
+	call := func(method, path, body string) string {
+		request := sendgridgo.GetRequest(f.secret, "/v3/"+path, f.url)
+		request.Method, request.Body = rest.Method(method), []byte(body)
+		path, query, _ := strings.Cut(request.BaseURL, "?")
+		request.BaseURL, request.QueryParams = path, map[string]string{}
+		for _, pair := range strings.Split(query, "&") {
+			if name, value, ok := strings.Cut(pair, "="); ok {
+				request.QueryParams[name] = value
+			}
+		}
+		answer, err := sendgridgo.MakeRequestWithContext(t.Context(), request)
+		require.NoError(t, err)
+		return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(answer.Body))
+	}
+	for _, reason := range []string{"hard_bounce", "soft_bounce", "complaint"} {
+		r := f.emails("/v1/suppressions", `{"email": "`+reason+`+1@example.com", "reason": "`+reason+`"}`)
+		require.Equal(t, http.StatusCreated, r.Status)
+	}
+	at := strconv.FormatInt(time.Now().Unix()/1000, 10) + `\d{3}`
+	bounce := func(kind, why string) string {
+		return `{"created":` + at + `,"email":"` + kind + `_bounce\+1@example.com","reason":"` + why + `","status":""}`
+	}
+	hard, soft := bounce("hard", `[^"]+`), bounce("soft", `[^"]+`)
+	require.Regexp(t, `^200 \[(`+hard+","+soft+"|"+soft+","+hard+`)\]$`, call("GET", "suppression/bounces", ""))
+	require.Regexp(t, `^200 \[`+soft+`\]$`, call("GET", "suppression/bounces/soft_bounce+1@example.com", ""))
+	require.Equal(t, "200 []", call("GET", "suppression/bounces/complaint+1@example.com", ""))
+	require.Regexp(t, `^200 \[{"created":`+at+`,"email":"complaint\+1@example.com","ip":""}\]$`,
+		call("GET", "suppression/spam_reports", ""))
+	var seen []string
+	for i := range 3 {
+		seen = append(seen, call("GET", "suppression/bounces?limit=1&offset="+strconv.Itoa(i), ""))
+	}
+	require.NotEqual(t, seen[0], seen[1])
+	require.Equal(t, "200 []", seen[2])
+	for query, want := range map[string]string{
+		"end_time=1": "200 []", "start_time=5000000000": "200 []", "limit=0": "200 []",
+		"offset=100001": `400 {"errors":[{"message":"It may be up to 100000`, "limit=x": `400 {"errors"`,
+	} {
+		require.Contains(t, call("GET", "suppression/bounces?"+query, ""), want)
+	}
+
+	const both = `{"recipient_emails": ["ann@example.com", "Bob@example.com"]}`
+	require.Equal(t, `201 {"recipient_emails":["ann@example.com","Bob@example.com"]}`,
+		call("POST", "asm/groups/12/suppressions", both))
+	require.Equal(t, "200 []", call("GET", "suppression/unsubscribes", ""), "they get other mail")
+	require.Equal(t, "200 {}", call("GET", "asm/suppressions/global/ann@example.com", ""))
+	require.Contains(t, call("POST", "asm/suppressions/global", both), "201 ")
+	require.Contains(t, call("GET", "suppression/unsubscribes", ""), `"email":"bob@example.com"}`)
+	require.Equal(t, `200 {"recipient_email":"bob@example.com"}`, call("GET", "asm/suppressions/global/bob@example.com", ""))
+	require.Equal(t, "204 ", call("DELETE", "asm/suppressions/global/bob@example.com", ""))
+	require.Contains(t, call("DELETE", "asm/suppressions/global/bob@example.com", ""), "404 ")
+	require.Regexp(t, `^200 \["(ann@example.com","bob|bob@example.com","ann)@example.com"\]$`,
+		call("GET", "asm/groups/12/suppressions", ""))
+	require.Equal(t, "200 []", call("GET", "asm/groups/13/suppressions", ""))
+	require.Equal(t, "204 ", call("DELETE", "asm/groups/12/suppressions/bob@example.com", ""))
+	require.Equal(t, `200 ["ann@example.com"]`, call("GET", "asm/groups/12/suppressions", ""))
+	require.Equal(t, "204 ", call("DELETE", "suppression/bounces/hard_bounce+1@example.com", ""))
+	require.Regexp(t, `^200 \[`+soft+`\]$`, call("GET", "suppression/bounces", ""))
+
+	for _, wrong := range []string{`{}`, `{"recipient_emails": ["x"]}`,
+		`{"recipient_emails": ["` + strings.ReplaceAll(list(1001, "a%d@b.de"), ",", `","`) + `"]}`, `[`} {
+		require.Contains(t, call("POST", "asm/suppressions/global", wrong), `400 {"errors"`, wrong)
+	}
+	require.Contains(t, call("GET", "suppression/blocks", ""), `404 {"errors"`)
+	require.Contains(t, call("GET", "asm/groups", ""), `404 {"errors"`)
 }
 
 // TestSendGridMistakes: errors have SendGrid's shape, and nothing of a refused request is sent.

@@ -61,12 +61,12 @@ func (l List) Add(r *Request, n client.NewSuppression) error {
 	return err
 }
 
-// Remove removes the entries of an address, or only those of a category. It reports whether there were any.
-func (l List) Remove(r *Request, address, category string) (removed bool, err error) {
+// Remove removes the entries of an address that a filter selects. It reports whether there were any.
+func (l List) Remove(r *Request, address string, f suppressions.Filter) (removed bool, err error) {
 	for _, reason := range l {
-		once, err := r.Service.Suppressions.Unsuppress(r.Context(), r.Who, address, suppressions.Filter{
-			Reason: string(reason), Category: category,
-		}, "removed by an application that speaks the API of "+r.Who.Via)
+		f.Reason = string(reason)
+		once, err := r.Service.Suppressions.Unsuppress(r.Context(), r.Who, address, f,
+			"removed by an application that speaks the API of "+r.Who.Via)
 		if err != nil && !isMissing(err) {
 			return removed, err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // A list is one of Mailgun's suppression lists.
@@ -107,7 +108,7 @@ func (l list) get(r *dialect.Request) (dialect.Answer, error) {
 
 // remove is DELETE /v3/{domain}/{list}/{address}.
 func (l list) remove(r *dialect.Request) (dialect.Answer, error) {
-	removed, err := l.of.Remove(r, addressIn(r), "")
+	removed, err := l.of.Remove(r, addressIn(r), suppressions.Filter{})
 	if err == nil && !removed {
 		err = problem.NoSuch("address")
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	maxBody = 60 << 20 // 30 MB of a mail as base64, and more
 	maxMail = 1000     // personalizations, and addresses, of a request
+
+	groupPrefix = "group-" // of the category of mail to a group of recipients who may unsubscribe
 )
 
 // request is a request for mail.
@@ -267,7 +269,7 @@ func (q *request) readOptions(b *intake.Batch, p dialect.Object) error {
 		b.Unsubscribe = &on
 	}
 	if asm, _ := q.Object.Object("asm"); asm.Text("group_id") != "" {
-		b.Category = "group-" + asm.Text("group_id")
+		b.Category = groupPrefix + asm.Text("group_id")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package sendgrid answers applications that speak the API of SendGrid (v3): mail/send.
+// Package sendgrid answers applications that speak the API of SendGrid (v3): mail/send and suppression lists.
 //
 // A personalization is a mail. Those that differ only in the recipient and in values share a batch. Any other one is a
 // batch that is one mail, together to all of its addresses.
@@ -18,9 +18,10 @@ const Name = "sendgrid"
 
 // New returns the dialect.
 func New() *dialect.Dialect {
-	return &dialect.Dialect{Name: Name, Prefix: []string{"/v3/mail"}, Fail: fail, Routes: []dialect.Route{
-		{Method: http.MethodPost, Path: "/v3/mail/send", Scope: models.ScopeSend, Handle: send},
-	}}
+	return &dialect.Dialect{Name: Name, Prefix: []string{"/v3/mail", "/v3/suppression", "/v3/asm"}, Fail: fail,
+		Routes: append(suppressionRoutes(), dialect.Route{
+			Method: http.MethodPost, Path: "/v3/mail/send", Scope: models.ScopeSend, Handle: send,
+		})}
 }
 
 // failure is an error as SendGrid writes it.
@@ -33,7 +34,7 @@ type failure struct {
 // fields are SendGrid's names of ours.
 var fields = map[string]string{
 	"text": "content", "html": "content", "tags": "categories", "metadata": "custom_args", "deliver_at": "send_at",
-	"template": "template_id", "track_opens": "tracking_settings", "track_clicks": "tracking_settings",
+	"template": "template_id", "email": "email", "track_opens": "tracking_settings", "track_clicks": "tracking_settings",
 	"to": "personalizations", "cc": "personalizations", "bcc": "personalizations", "together": "personalizations",
 }
 

@@ -203,12 +203,18 @@ func (s *Lists) add(ctx context.Context, list string, es []models.Suppression) (
 type Filter struct {
 	Reason   string // one of models.SuppressionReason
 	Category string
+	AllMail  bool   // only entries of no category
 	Text     string // part of the address
 }
 
+// selects reports whether an entry has the reason and the category.
+func (f *Filter) selects(e *models.Suppression) bool {
+	return (f.Reason == "" || f.Reason == string(e.Reason)) && (f.Category == "" || f.Category == e.Category) &&
+		(!f.AllMail || e.Category == "")
+}
+
 func (f *Filter) matches(e *models.Suppression, now time.Time) bool {
-	return e.InEffect(now) && (f.Reason == "" || f.Reason == string(e.Reason)) &&
-		(f.Category == "" || f.Category == e.Category) &&
+	return e.InEffect(now) && f.selects(e) &&
 		(f.Text == "" || strings.Contains(e.Email, strings.ToLower(f.Text)))
 }
 
@@ -340,9 +346,7 @@ func (s *Lists) Unsuppress(
 	if err != nil {
 		return false, err
 	}
-	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool {
-		return f.Reason != "" && f.Reason != string(e.Reason) || f.Category != "" && f.Category != e.Category
-	})
+	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool { return !f.selects(&e) })
 	if len(entries) == 0 {
 		return false, problem.NoSuch("suppression")
 	}
