@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -104,6 +105,123 @@ func TestPostmarkInactive(t *testing.T) {
 	bs, to := f.batches()
 	require.Len(t, bs, 2)
 	require.Len(t, to, 2)
+}
+
+// TestPostmarkDetails: a message can be read with the events of each recipient.
+func TestPostmarkDetails(t *testing.T) {
+	t.Parallel()
+	f := postmarkFixture(t)
+	f.suppress("gone@example.com")
+	r := f.emails("/email", `{"From": "Shop <shop@example.com>", "To": "Ann <ann@example.com>, gone@example.com",
+		"Bcc": "bcc@example.com", "Subject": "s", "HtmlBody": "<p>h</p>", "TextBody": "t", "Tag": "welcome", "Metadata": {"n": 7},
+		"Attachments": [{"Name": "a.pdf", "Content": "aGk="}], "MessageStream": "broadcast"}`, f.token()...)
+	id, _ := r.object(t)["MessageID"].(string)
+	read := func() (out map[string]any) {
+		r := f.get("/messages/outbound/"+id+"/details", f.token()...)
+		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+		return r.object(t)
+	}
+	got := read()
+	require.Equal(t, []any{id, "Shop <shop@example.com>", "s", "t", "<p>h</p>", "welcome", "Sent", "broadcast"},
+		[]any{got["MessageID"], got["From"], got["Subject"], got["TextBody"], got["HtmlBody"], got["Tag"], got["Status"],
+			got["MessageStream"]})
+	require.Equal(t, []any{"ann@example.com", "gone@example.com", "bcc@example.com"}, got["Recipients"])
+	require.Equal(t, []any{map[string]any{"Email": "bcc@example.com", "Name": ""}}, got["Bcc"])
+	require.Equal(t, []any{"a.pdf"}, got["Attachments"])
+	require.Equal(t, map[string]any{"n": "7"}, got["Metadata"])
+	events, _ := got["MessageEvents"].([]any)
+	require.Len(t, events, 1)
+	require.Contains(t, fmt.Sprint(events[0]), "Recipient:gone@example.com Type:Bounced")
+
+	b, err := models.ParseBatchID(id)
+	require.NoError(t, err)
+	at, happened := time.Now(), []models.Event{
+		{Recipient: 1, Kind: models.Deferred}, {Recipient: 1, Kind: models.Delivered}, {Recipient: 1, Kind: models.Opened},
+		{Recipient: 1, Kind: models.Clicked}, {Recipient: 1, Kind: models.Complained},
+		{Recipient: 3, Kind: models.Bounced, Reason: models.MailboxInvalid},
+	}
+	for _, n := range []int{1, 3} {
+		entry := f.attempt(b.Log(n))
+		f.answered(b.Log(n), entry, models.Part{Class: models.Accepted})
+		for i := range happened {
+			if e := &happened[i]; e.Recipient == n {
+				e.ID, e.At, e.Attempt, e.Provider = fmt.Sprint(i), at.Add(time.Duration(i)*time.Second), entry.Number, "sg"
+			}
+		}
+	}
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b, Fact: models.Fact{
+		Key: models.EventsKey(models.NewInboxID(at)), Events: happened,
+	}}))
+	var types []string
+	events, _ = read()["MessageEvents"].([]any)
+	for _, e := range events {
+		e := e.(map[string]any)
+		if e["Recipient"] != "gone@example.com" {
+			types = append(types, fmt.Sprint(e["Recipient"], " ", e["Type"]))
+		}
+	}
+	require.Equal(t, []string{"ann@example.com Transient", "ann@example.com Delivered", "ann@example.com Opened",
+		"ann@example.com LinkClicked", "ann@example.com SubscriptionChanged", "bcc@example.com Bounced"}, types)
+
+	for _, id := range []string{"x", models.NewBatchID(at).String()} {
+		r := f.get("/messages/outbound/"+id+"/details", f.token()...)
+		require.Equal(t, "422 701", fmt.Sprint(r.Status, " ", r.object(t)["ErrorCode"]))
+	}
+	require.Equal(t, http.StatusNotFound, f.get("/messages/outbound", f.token()...).Status)
+}
+
+// TestPostmarkSuppressions: the suppression list is read and changed. An address that complained stays on it.
+func TestPostmarkSuppressions(t *testing.T) {
+	t.Parallel()
+	f := postmarkFixture(t)
+	for email, reason := range map[string]string{"bounced@example.com": "hard_bounce", "angry@example.com": "complaint"} {
+		require.Equal(t, http.StatusCreated, f.emails("/v1/suppressions",
+			`{"email": "`+email+`", "reason": "`+reason+`"}`).Status)
+	}
+	require.Equal(t, http.StatusCreated, f.emails("/v1/suppressions",
+		`{"email": "news@example.com", "category": "newsletter"}`).Status)
+	const list = "/message-streams/outbound/suppressions"
+	dump := func(query string) (out []string) {
+		r := f.get(list+"/dump"+query, f.token()...)
+		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+		entries, _ := r.object(t)["Suppressions"].([]any)
+		for _, e := range entries {
+			e := e.(map[string]any)
+			require.NotEmpty(t, e["CreatedAt"])
+			out = append(out, fmt.Sprint(e["EmailAddress"], " ", e["SuppressionReason"], " ", e["Origin"]))
+		}
+		return out
+	}
+	all := []string{"bounced@example.com HardBounce Customer", "angry@example.com SpamComplaint Customer"}
+	require.ElementsMatch(t, all, dump(""))
+	today := time.Now().UTC().Format(time.DateOnly)
+	for query, n := range map[string]int{
+		"?SuppressionReason=HardBounce": 1, "?suppressionReason=ManualSuppression": 0, "?Origin=Customer": 2, "?origin=Admin": 0,
+		"?EmailAddress=Angry@example.com": 1, "?fromdate=" + today + "&todate=" + today: 2, "?todate=2020-01-31": 0,
+	} {
+		require.Len(t, dump(query), n, query)
+	}
+	require.Equal(t, http.StatusUnprocessableEntity, f.get(list+"/dump?fromdate=today", f.token()...).Status)
+	change := func(path, addresses string) (out []string) {
+		r := f.emails(path, `{"Suppressions": [`+addresses+`]}`, f.token()...)
+		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+		entries, _ := r.object(t)["Suppressions"].([]any)
+		for _, e := range entries {
+			out = append(out, fmt.Sprint(e.(map[string]any)["EmailAddress"], " ", e.(map[string]any)["Status"]))
+		}
+		return out
+	}
+	require.Equal(t, []string{"new@example.com Suppressed", "x Failed"},
+		change(list, `{"EmailAddress": "new@example.com"}, {"EmailAddress": "x"}`))
+	require.Contains(t, dump(""), "new@example.com ManualSuppression Customer")
+	require.Equal(t, []string{"new@example.com Deleted", "bounced@example.com Deleted", "angry@example.com Failed",
+		"unknown@example.com Deleted", "news@example.com Deleted"}, change(list+"/delete", `{"EmailAddress": "new@example.com"},
+		{"EmailAddress": "bounced@example.com"}, {"EmailAddress": "angry@example.com"}, {"EmailAddress": "unknown@example.com"},
+		{"EmailAddress": "news@example.com"}`))
+	require.Equal(t, all[1:], dump(""))
+	require.Equal(t, http.StatusOK, f.get("/v1/suppressions/news@example.com").Status, "the category is another list")
+	many := `{"Suppressions": [` + strings.Repeat(`{"EmailAddress": "a@b.de"},`, 50) + `{"EmailAddress": "a@b.de"}]}`
+	require.Equal(t, http.StatusUnprocessableEntity, f.emails(list, many, f.token()...).Status)
 }
 
 // TestPostmarkMistakes: errors have Postmark's shape and codes.

@@ -201,7 +201,9 @@ func TestPostmarkClients(t *testing.T) {
 		f := newForeign(t, "postmark")
 		out := f.node("postmark.mjs", "postmark@5.1.0")
 		requireLines(t, out,
-			`plain 0 OK plain@demo\.test [0-9a-f-]{36}$`, `html 0 OK Ann <html@demo\.test>, bob@demo\.test `, `many 100 300$`,
+			`plain 0 OK plain@demo\.test [0-9a-f-]{36}$`, `details plain plain@demo\.test Hällo {{you}}$`,
+			`suppression off@demo\.test Suppressed$`, `suppression off@demo\.test Deleted$`,
+			`suppressed off@demo\.test ManualSuppression$`, `html 0 OK Ann <html@demo\.test>, bob@demo\.test `, `many 100 300$`,
 			`wrong InvalidEmailRequestError 422 300 Invalid 'To' address`, `wrong InvalidAPIKeyError 401 10$`)
 		copies := f.sent(0)
 		require.Len(t, copies, 3)
@@ -234,7 +236,7 @@ func TestSendGridClients(t *testing.T) {
 	out += f.python("sendgrid_clients.py", "sendgrid==6.12.5")
 	requireLines(t, out,
 		`plain 202 [0-9a-f]{32}$`, `html 202$`, `wrong 400 personalizations\.0$`, `wrong 400 template_id$`,
-		`python 202 32$`)
+		`python 202 32$`, `unsubscribe 201$`, `unsubscribes \['off@demo\.test'\]$`, `deleted 204$`)
 	copies := f.sent(0)
 	require.Len(t, copies, 4)
 	require.Equal(t, "Hällo {{you}}", strings.TrimSpace(copies["plain"][0].Text))

@@ -28,6 +28,14 @@ func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error
 	return a, err
 }
 
+// Written returns an address as it is written in a mail.
+func Written(a models.Address) string {
+	if a.Name == "" {
+		return a.Email
+	}
+	return a.Name + " <" + a.Email + ">"
+}
+
 const maxKey = 255 // bytes of an idempotency key
 
 // Part returns the repeat of part n of a request.

@@ -1,4 +1,5 @@
-// Package postmark answers applications that speak the API of Postmark: mail, also many at once and from templates.
+// Package postmark answers applications that speak the API of Postmark: mail, also many at once and from templates,
+// the events of a message, and the suppression list.
 //
 // A message is a batch that is one mail, together to all of its addresses. Its MessageID is the id of that batch.
 package postmark
@@ -19,17 +20,20 @@ const Name = "postmark"
 
 // New returns the dialect.
 func New() *dialect.Dialect {
-	d := &dialect.Dialect{Name: Name, Prefix: []string{"/email"}}
+	d := &dialect.Dialect{Name: Name, Prefix: []string{"/email", "/messages/outbound", "/message-streams"}}
 	d.Fail = func(e *problem.Error) (int, any) { return fail(e) }
-	add := func(path string, handle func(*dialect.Request) (dialect.Answer, error)) {
-		d.Routes = append(d.Routes, dialect.Route{
-			Method: http.MethodPost, Path: path, Scope: models.ScopeSend, Handle: handle,
-		})
+	add := func(method, path string, scope models.Scope, handle func(*dialect.Request) (dialect.Answer, error)) {
+		d.Routes = append(d.Routes, dialect.Route{Method: method, Path: path, Scope: scope, Handle: handle})
 	}
-	add("/email", send)
-	add("/email/withTemplate", send)
-	add("/email/batch", sendBatch)
-	add("/email/batchWithTemplates", sendBatch)
+	add(http.MethodPost, "/email", models.ScopeSend, send)
+	add(http.MethodPost, "/email/withTemplate", models.ScopeSend, send)
+	add(http.MethodPost, "/email/batch", models.ScopeSend, sendBatch)
+	add(http.MethodPost, "/email/batchWithTemplates", models.ScopeSend, sendBatch)
+	add(http.MethodGet, "/messages/outbound/:id/details", models.ScopeRead, missing(get))
+	const list = "/message-streams/:stream/suppressions"
+	add(http.MethodGet, list+"/dump", models.ScopeRead, dump)
+	add(http.MethodPost, list, models.ScopeSend, change("Suppressed", suppress))
+	add(http.MethodPost, list+"/delete", models.ScopeSend, change("Deleted", unsuppress))
 	return d
 }
 

@@ -69,12 +69,12 @@ func get(r *dialect.Request) (dialect.Answer, error) {
 
 // summaryOf describes a batch by the mail to its first recipients.
 func summaryOf(r *dialect.Request, b *mail.BatchView) (summary, error) {
-	s := summary{ID: b.ID.String(), From: written(b.From), Subject: b.Subject, CreatedAt: b.CreatedAt.UTC().Format(times)}
+	s := summary{ID: b.ID.String(), From: dialect.Written(b.From), Subject: b.Subject, CreatedAt: b.CreatedAt.UTC().Format(times)}
 	if b.Rendered != "" {
 		s.Subject = b.Rendered
 	}
 	for i := range b.ReplyTo {
-		s.ReplyTo = append(s.ReplyTo, written(b.ReplyTo[i]))
+		s.ReplyTo = append(s.ReplyTo, dialect.Written(b.ReplyTo[i]))
 	}
 	if b.DeliverAt.After(time.Now()) {
 		at := b.DeliverAt.UTC().Format(times)
@@ -153,14 +153,6 @@ func firstEvent(r *dialect.Request, l *mail.LogView, event string) (string, erro
 		}
 	}
 	return event, nil
-}
-
-// written returns an address as it is written in a mail.
-func written(a models.Address) string {
-	if a.Name == "" {
-		return a.Email
-	}
-	return a.Name + " <" + a.Email + ">"
 }
 
 // list is GET /emails: the newest first. A page begins after an id.

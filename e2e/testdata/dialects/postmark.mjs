@@ -6,7 +6,16 @@ const client = new ServerClient(key, {requestHost: url.replace('http://', ''), u
 const from = `Größe & Co <shop@${domain}>`;
 const show = (name, r) => console.log(name, r.ErrorCode, r.Message, r.To, r.MessageID);
 
-show('plain', await client.sendEmail({From: from, To: 'plain@demo.test', Subject: 'plain', TextBody: 'Hällo {{you}}'}));
+const plain = await client.sendEmail({From: from, To: 'plain@demo.test', Subject: 'plain', TextBody: 'Hällo {{you}}'});
+show('plain', plain);
+const details = await client.getOutboundMessageDetails(plain.MessageID);
+console.log('details', details.Subject, details.Recipients[0], details.TextBody);
+const off = {Suppressions: [{EmailAddress: 'off@demo.test'}]};
+for (const r of [await client.createSuppressions('outbound', off), await client.deleteSuppressions('outbound', off),
+	await client.createSuppressions('outbound', off)]) {
+	console.log('suppression', r.Suppressions[0].EmailAddress, r.Suppressions[0].Status);
+}
+console.log('suppressed', (await client.getSuppressions('outbound')).Suppressions.map(s => s.EmailAddress + ' ' + s.SuppressionReason).join());
 show('html', await client.sendEmail({
 	From: from, To: 'Ann <html@demo.test>, bob@demo.test', Cc: 'cc@demo.test', ReplyTo: 'help@demo.test', Subject: 'html',
 	HtmlBody: '<p>Grüße & {{x}}</p><img src="cid:logo">', Headers: [{Name: 'X-Order', Value: '№ 7'}], Tag: 'welcome',
