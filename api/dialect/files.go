@@ -37,8 +37,32 @@ func (f *Files) Attach(in *intake.Intake, name, kind, contentID string, content 
 	return nil
 }
 
-// AttachJSON is Attach for a file whose bytes are a member of an object. It reports false if they cannot be decoded.
-func (f *Files) AttachJSON(in *intake.Intake, a Object, content, name, kind, contentID string) (ok bool, err error) {
+// AttachAll is Attach for the files of a list of objects in an object. content and name are members of them, and rest
+// returns what else it needs.
+func (f *Files) AttachAll(
+	in *intake.Intake, o Object, list, content, name string, rest func(a Object) (kind, contentID string, err error),
+) error {
+	files, ok := o.Objects(list)
+	if !ok {
+		return Invalid("attachments", "wrong_type", "It must be a list of objects.")
+	}
+	for _, a := range files {
+		kind, id, err := rest(a)
+		if err == nil {
+			ok, err = f.attachJSON(in, a, content, a.Text(name), kind, id)
+		}
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return Invalid("attachments", "invalid_base64", "%s must be base64, or a list of bytes.", content)
+		}
+	}
+	return nil
+}
+
+// attachJSON is Attach for a file whose bytes are a member of an object. It reports false if they cannot be decoded.
+func (f *Files) attachJSON(in *intake.Intake, a Object, content, name, kind, contentID string) (ok bool, err error) {
 	if file := in.Kept[a.kept(content)]; file != nil {
 		from, err := file.Reader()
 		if err != nil {

@@ -215,7 +215,7 @@ func TestLargeContents(t *testing.T) {
 		t.Cleanup(into.Close)
 		into.Kept = in.Kept
 		for _, a := range list {
-			ok, err := files.AttachJSON(into, a, "content", a.Text("filename"), "", "")
+			ok, err := files.attachJSON(into, a, "content", a.Text("filename"), "", "")
 			require.NoError(t, err)
 			require.True(t, ok)
 		}

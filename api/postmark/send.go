@@ -169,22 +169,10 @@ func readMetadata(b *intake.Batch, message dialect.Object) error {
 
 // readFiles reads the attachments.
 func readFiles(in *intake.Intake, message dialect.Object) error {
-	list, ok := message.Objects("Attachments")
-	if !ok {
-		return dialect.Invalid("attachments", "wrong_type", "It must be a list of objects.")
-	}
 	var files dialect.Files
-	for _, a := range list {
-		id := strings.TrimPrefix(a.Text("ContentID", "ContentId"), "cid:")
-		ok, err := files.AttachJSON(in, a, "Content", a.Text("Name"), a.Text("ContentType"), id)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return dialect.Invalid("attachments", "invalid_base64", "Content must be base64.")
-		}
-	}
-	return nil
+	return files.AttachAll(in, message, "Attachments", "Content", "Name", func(a dialect.Object) (kind, id string, err error) {
+		return a.Text("ContentType"), strings.TrimPrefix(a.Text("ContentID", "ContentId"), "cid:"), nil
+	})
 }
 
 // readTemplate reads the name of a template. Its values are those of the first recipient, whose mail all others get.

@@ -212,25 +212,13 @@ func readTime(in *intake.Intake, email dialect.Object) (err error) {
 
 // readFiles reads the attachments.
 func readFiles(in *intake.Intake, email dialect.Object) error {
-	list, ok := email.Objects("attachments")
-	if !ok {
-		return invalid("attachments", "It must be a list of objects.")
-	}
 	var files dialect.Files
-	for _, a := range list {
+	return files.AttachAll(in, email, "attachments", "content", "filename", func(a dialect.Object) (kind, id string, err error) {
 		if a.Raw("path") != nil {
-			return invalid("attachments", "Safedelivr does not fetch files from a path. Send their content.")
+			err = invalid("attachments", "Safedelivr does not fetch files from a path. Send their content.")
 		}
-		kind, id := a.Text("content_type", "contentType"), a.Text("content_id", "contentId", "inline_content_id")
-		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), kind, id)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return invalid("attachments", "content must be base64 or a list of bytes.")
-		}
-	}
-	return nil
+		return a.Text("content_type", "contentType"), a.Text("content_id", "contentId", "inline_content_id"), err
+	})
 }
 
 // readTemplate reads the name of a template and its values, which are those of the first recipient.

@@ -194,10 +194,6 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 	if !ok {
 		return invalid("content", "It must be a list of objects with type and value.")
 	}
-	list, ok := q.Objects("attachments")
-	if !ok {
-		return invalid("attachments", "It must be a list of objects.")
-	}
 	var files dialect.Files
 	for _, c := range content {
 		kind, value := c.Text("type"), c.Text("value")
@@ -212,18 +208,14 @@ func (q *request) readContent(in *intake.Intake, s *substitutes) error {
 			}
 		}
 	}
-	for _, a := range list {
-		id := ""
+	err := files.AttachAll(in, q.Object, "attachments", "content", "filename", func(a dialect.Object) (kind, id string, err error) {
 		if a.Text("disposition") == "inline" {
 			id = a.Text("content_id")
 		}
-		ok, err := files.AttachJSON(in, a, "content", a.Text("filename"), a.Text("type"), id)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return invalid("attachments", "content must be base64.")
-		}
+		return a.Text("type"), id, nil
+	})
+	if err != nil {
+		return err
 	}
 	if q.Text("template_id") != "" {
 		b.Template, b.Subject, b.Text, b.HTML = q.Text("template_id"), "", "", ""
