@@ -31,7 +31,7 @@ var shape = map[string]int{
 	linesOfRest:                       118,
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
-	linesOfWays:                       5800,
+	linesOfWays:                       6400,
 	linesOfDialect:                    1500,
 }
 

@@ -284,6 +284,7 @@ func TestMailgunMIME(t *testing.T) {
 	mg.SetAPIBase(f.url + "/v3")
 	raw := "From: =?utf-8?q?B=C3=A4r?= <shop@mail.example.com>\r\nTo: Ann <ann@example.com>\r\nCc: cc@example.com\r\n" +
 		"Subject: Hi {{you}}\r\nMessage-ID: <m1@app.example.com>\r\nX-A: b\r\nX-Mailgun-Tag: in message\r\n" +
+		"X-Mailgun-Track: yes\r\nX-Mailgun-Variables: {\"k\": \"in message\", \"m\": \"in message\"}\r\n" +
 		"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\nContent-Type: text/html\r\n\r\n" +
 		"<p>{{x}} %recipient.y%</p>\r\n--x\r\nContent-Type: text/calendar; method=CANCEL\r\n" +
 		"Content-Disposition: attachment; filename=a.ics\r\n\r\nBEGIN\r\n--x--\r\n"
@@ -291,6 +292,7 @@ func TestMailgunMIME(t *testing.T) {
 		"hidden@example.com")
 	require.NoError(t, m.AddTag("in form"))
 	require.NoError(t, m.AddVariable("k", "v"))
+	m.SetTrackingClicks(false)
 	_, id, err := mg.Send(t.Context(), m)
 	require.NoError(t, err)
 	require.Equal(t, "<m1@app.example.com>", id)
@@ -301,7 +303,8 @@ func TestMailgunMIME(t *testing.T) {
 	require.Equal(t, []string{"Bär", "Hi {{you}}", "<p>{{x}} %recipient.y%</p>"}, []string{c.From.Name, subject,
 		strings.TrimSpace(html)})
 	require.Equal(t, []string{"in message", "in form"}, c.Tags)
-	require.Equal(t, map[string]string{"k": "v"}, bs[0].Metadata)
+	require.Equal(t, map[string]string{"k": "v", "m": "in message"}, bs[0].Metadata)
+	require.Equal(t, []bool{true, false}, []bool{c.TrackOpens, c.TrackClicks}, "the form counts before the message")
 	require.Equal(t, "text/calendar", c.Attachments[0].Type)
 	require.Equal(t, "<m1@app.example.com>", c.MessageID(&to[0][0]))
 

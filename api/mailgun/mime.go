@@ -1,11 +1,9 @@
 package mailgun
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
-	"maps"
 
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -44,18 +42,11 @@ func (m *message) acceptMIME(raw *mailparse.Mail, digest string) (dialect.Answer
 	if m.each {
 		return dialect.Answer{}, wrong("recipient-variables", "A whole message has no variables.")
 	}
-	b := &m.in.Batch
-	metadata, at, opens, clicks := b.Metadata, b.DeliverAt, b.TrackOpens, b.TrackClicks
 	for _, read := range []func(*intake.Batch) error{m.readOptions, m.readMetadata} {
-		if err := read(b); err != nil {
+		if err := read(&m.in.Batch); err != nil {
 			return dialect.Answer{}, err
 		}
 	}
-	own := b.Metadata
-	b.Metadata = map[string]string{}
-	maps.Copy(b.Metadata, metadata)
-	maps.Copy(b.Metadata, own)
-	b.DeliverAt, b.TrackOpens, b.TrackClicks = cmp.Or(b.DeliverAt, at), b.TrackOpens || opens, b.TrackClicks || clicks
 	m.id, m.raw = raw.MessageID, raw
 	m.hash = m.sum() + digest
 	return m.accept()

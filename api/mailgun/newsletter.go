@@ -1,8 +1,6 @@
 package mailgun
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,7 +37,7 @@ func (m *message) acceptNewsletter(email string) (dialect.Answer, error) {
 	defer records.Close()
 	ids, seen := make([]string, len(m.to)), map[string]bool{}
 	for i := range m.to {
-		ids[i] = digest(newsletter + " " + m.to[i].key)
+		ids[i] = dialect.Digest(newsletter + " " + m.to[i].key)
 		if seen[ids[i]] { // in another case, for example
 			continue
 		}
@@ -53,7 +51,7 @@ func (m *message) acceptNewsletter(email string) (dialect.Answer, error) {
 		DryRun: m.yes("o:testmode", false),
 		Read: func(raw []byte) *changes.Record {
 			i, _ := strconv.Atoi(string(raw)) // it was written above
-			return &changes.Record{ID: ids[i], Action: changes.New, Hash: digest(newsletter), Group: email, Raw: raw}
+			return &changes.Record{ID: ids[i], Action: changes.New, Hash: dialect.Digest(newsletter), Group: email, Raw: raw}
 		},
 		Fill: func(in *intake.Intake, rs []*changes.Record) error {
 			in.Batch = m.in.Batch
@@ -81,10 +79,4 @@ func (m *message) acceptNewsletter(email string) (dialect.Answer, error) {
 		}
 	}
 	return m.answer(results[0].Log.Batch()), nil
-}
-
-// digest returns an id that was made from a text.
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:20])
 }

@@ -279,8 +279,8 @@ func (m *message) readOptions(b *intake.Batch) error {
 			b.DeliverAt = at.UTC().Format(time.RFC3339)
 		}
 	}
-	all := m.yes("o:tracking", false)
-	b.TrackOpens, b.TrackClicks = m.yes("o:tracking-opens", all), m.yes("o:tracking-clicks", all)
+	b.TrackOpens = m.yes("o:tracking-opens", m.yes("o:tracking", b.TrackOpens))
+	b.TrackClicks = m.yes("o:tracking-clicks", m.yes("o:tracking", b.TrackClicks))
 	return nil
 }
 
@@ -299,7 +299,9 @@ var whole = regexp.MustCompile(`^%recipient\.([^%\s]{1,128})%$`)
 
 // readMetadata takes the user variables.
 func (m *message) readMetadata(b *intake.Batch) error {
-	b.Metadata, m.own = map[string]string{}, map[string]string{}
+	if m.own = map[string]string{}; b.Metadata == nil {
+		b.Metadata = map[string]string{}
+	}
 	for _, field := range m.names {
 		key, ok := strings.CutPrefix(field, "v:")
 		if !ok || key == "" {
