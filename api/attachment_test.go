@@ -142,7 +142,15 @@ func TestContentIDInValues(t *testing.T) {
 			value+`"}}, {"email": "e@d.de", "vars": {"v": "`+value+`"}}], "attachments": [`+
 			attachmentOf("a", "image/png", id, []byte("x"))+`]}`)
 	}
-	for _, value := range []string{"my logo", "cid:my logo"} {
+	long := strings.Repeat("x", 998)
+	_, b, _ := f.accepted(f.post(batchOf(t, `{"html": "<img src='cid:`+long+`'>", "attachments": [`+
+		attachmentOf("a", "image/png", long, []byte("x"))+`]}`)))
+	require.Equal(t, "<img src='cid:inline-1'>", b.Content.HTML)
+	_, b, _ = f.accepted(f.post(batchOf(t, `{"html": "<img src='cid:{{v}}'>", "to": [{"email": "c@d.de", "vars": {"v": "x"}}],
+		"attachments": [`+attachmentOf("a", "image/png", "x", []byte("1"))+`,`+attachmentOf("b", "image/png", "x", []byte("2"))+
+		`]}`)))
+	require.Equal(t, "x", b.Content.Attachments[0].ContentID, "the values refer to the first")
+	for _, value := range []string{"my logo", "cid:my logo", "cid:my%20logo"} {
 		p := f.post(body("my logo", value)).problem(t)
 		require.Equal(t, []string{"/attachments/0/content_id invalid_name"}, p.pointers())
 	}
@@ -231,6 +239,7 @@ func TestAttachmentMistakes(t *testing.T) {
 		`[{"filename": "\ud83d", "content": "eA=="}]`:               {"/attachments/0/filename invalid_text"},
 		one(`"size": 1`): {"/attachments/0/size unknown_field"},
 		one(`"content_type": "text/plain\r\nBcc: x"`):                          {"/attachments/0/content_type invalid_header"},
+		one(`"content_id": "` + strings.Repeat("x", 999) + `"`):                {"/attachments/0/content_id too_long"},
 		one(`"content_id": "a\nb"`):                                            {"/attachments/0/content_id invalid_header"},
 		one(`"disposition": "hidden"`):                                         {"/attachments/0/disposition invalid_value"},
 		one(`"disposition": "inline"`):                                         {"/attachments/0/content_id required"},

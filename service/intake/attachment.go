@@ -95,7 +95,8 @@ func (in *Intake) Attach(at string, a *Attachment) {
 	if a.Type != invitation {
 		a.Type, _, _ = strings.Cut(a.Type, ";")
 	}
-	if was != a.ContentID {
+	first := func(o *Attachment) bool { return o.ContentID == was }
+	if was != a.ContentID && !slices.ContainsFunc(in.list, first) { // else references are to the first one
 		a.sent = was
 	}
 	in.list = append(in.list, a)
@@ -111,6 +112,9 @@ func (a *Attachment) check(at string, m reporter) {
 		if HasControls(one.value) {
 			m.Wrong(at+"/"+one.name, "invalid_header", "%s must be one line without control characters.", one.name)
 		}
+	}
+	if len(a.ContentID) > mailparse.MaxContentID {
+		m.Wrong(at+"/content_id", "too_long", "The content id is longer than %d bytes.", mailparse.MaxContentID)
 	}
 	switch a.Disposition {
 	case "", "attachment", "inline":
@@ -139,9 +143,9 @@ func (in *Intake) checkReplaced() error {
 	return in.each(func(_ place, r models.Recipient) error {
 		for _, value := range r.Vars {
 			for _, a := range replaced {
-				if at := a.at + "/content_id"; (value == a.sent || strings.Contains(value, "cid:"+a.sent)) && !in.At(at) {
+				if at := a.at + "/content_id"; mailparse.Refers(value, a.sent) && !in.At(at) {
 					in.Wrong(at, "invalid_name", "The values of a recipient refer to this content id. "+
-						"So it must be unique, and have 1 to 128 characters: letters a to z, digits, _, -, +, . or @.")
+						"So it must have 1 to 128 characters: letters a to z, digits, _, -, +, . or @.")
 				}
 			}
 		}

@@ -91,14 +91,27 @@ func (f *Files) contentID(sent string) string {
 	return id
 }
 
+// MaxContentID is the length in bytes of the longest content ID that Rewrite replaces.
+const MaxContentID = 998
+
+// references returns how HTML may refer to a content ID.
+func references(id string) []string {
+	return []string{"cid:" + id, "cid:" + html.EscapeString(id), "cid:" + url.PathEscape(id)}
+}
+
+// Refers reports whether a text may refer to a content ID, or is the value of a reference.
+func Refers(text, id string) bool {
+	return text == id || slices.ContainsFunc(references(id), func(r string) bool { return strings.Contains(text, r) })
+}
+
 // Rewrite returns HTML with the content IDs of the attachments in place of those that were sent.
 func (f *Files) Rewrite(text string) string {
 	var pairs []string
 	sent := slices.SortedFunc(maps.Keys(f.ids), func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) })
 	for _, id := range sent { // the longest first: one may begin another
-		if f.ids[id] != id && len(id) <= 250 {
-			for _, form := range []string{id, html.EscapeString(id), url.PathEscape(id)} {
-				pairs = append(pairs, "cid:"+form, "cid:"+f.ids[id])
+		if f.ids[id] != id && len(id) <= MaxContentID {
+			for _, form := range references(id) {
+				pairs = append(pairs, form, "cid:"+f.ids[id])
 			}
 		}
 	}
