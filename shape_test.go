@@ -27,8 +27,8 @@ var shape = map[string]int{
 	"exported names of models":        439,
 	"exported names of service":       30,
 	longFunctions:                     20,
-	"thousands of lines, at most":     147, // of Go, and of the part of the OpenAPI document that is not generated
-	linesOfRest:                       118,
+	"thousands of lines, at most":     148, // of Go, and of the part of the OpenAPI document that is not generated
+	linesOfRest:                       119,
 	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
 	linesOfWays:                       6400,
