@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -19,15 +17,13 @@ type Chunks struct {
 	cfg      Config
 	store    Store
 	follower *control.Follower
-	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
-	large    *lru.Cache[models.ID, *models.Batch]
+	batches  *batches
 	recent   *recentlyAccepted
 }
 
 // NewChunks returns Chunks that have read nothing yet.
 func NewChunks(cfg Config, store Store, follower *control.Follower) *Chunks {
-	return &Chunks{cfg, store, follower, NewMemo[models.ID, *models.Batch](512), NewMemo[models.ID, *models.Batch](8),
-		NewMemo[models.ID, acceptedChunk](recentBatches)}
+	return &Chunks{cfg, store, follower, newBatches(), NewMemo[models.ID, acceptedChunk](recentBatches)}
 }
 
 // LoadRecipients reads the recipients of a chunk unless it has them. They are most of
@@ -104,21 +100,14 @@ func (cs *Chunks) appendEntry(ctx context.Context, c *Chunk, entry models.Entry)
 // due to be removed.
 func (cs *Chunks) Batch(ctx context.Context, id models.ID) (*models.Batch, error) {
 	old := time.Since(id.Time()) > cs.cfg.KeepContent
-	if b, ok := cs.batches.Get(id); ok && !old {
-		return b, nil
-	}
-	if b, ok := cs.large.Get(id); ok && !old {
+	if b, ok := cs.batches.get(id); ok && !old {
 		return b, nil
 	}
 	b, err := cs.store.Batch(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if len(b.Content.HTML)+len(b.Content.Text) > largeContent {
-		cs.large.Add(id, &b)
-	} else {
-		cs.batches.Add(id, &b)
-	}
+	cs.batches.add(&b)
 	return &b, nil
 }
 
@@ -136,6 +125,3 @@ func (cs *Chunks) SkipCorrupt(id models.ID, err error) (Result, error) {
 	cs.cfg.Logger.Error("skipped a corrupt batch or chunk; other mail is not affected", "id", id.String(), "err", err)
 	return Result{Announced: true}, nil
 }
-
-// largeContent is the size in bytes above which few batches are cached.
-const largeContent = 64 << 10

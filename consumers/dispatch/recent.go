@@ -23,7 +23,7 @@ type acceptedChunk struct {
 
 // Bounds on the memory of recentlyAccepted.
 const (
-	recentBatches    = 512
+	recentBatches    = 2048
 	recentRecipients = 16
 	recentContent    = 16 << 10 // bytes
 )
@@ -35,7 +35,7 @@ func (cs *Chunks) Accepted(b *models.Batch, first models.Chunk) {
 		return
 	}
 	own := *b
-	cs.batches.Add(b.ID, &own)
+	cs.batches.add(&own)
 	cs.recent.Add(b.ID, acceptedChunk{first.Recipients, cs.follower.Rules().Erasures()})
 }
 
@@ -46,7 +46,7 @@ func (cs *Chunks) start(ctx context.Context, m models.Message) (*Chunk, error) {
 	}
 	accepted, recent := cs.recent.Get(m.ID)
 	cs.recent.Remove(m.ID)
-	b, kept := cs.batches.Get(m.ID)
+	b, kept := cs.batches.get(m.ID)
 	if !recent || !kept {
 		return cs.Load(ctx, m.ID)
 	}

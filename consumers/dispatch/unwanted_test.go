@@ -83,7 +83,7 @@ func TestUnsubscribeURLPerRecipient(t *testing.T) {
 	f := newFixture(t, models.Accepted, "sg")
 	b := f.batch(t, 3, models.Hold)
 	b.Unsubscribe = models.NewUnsubscription("https://mail.example.com/unsubscribe/")
-	f.Chunks.batches.Add(b.ID, b)
+	f.Chunks.batches.add(b)
 	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
 	sg, ok := f.Providers.Get("sg").Adapter.(*adapter)
 	require.True(t, ok)
