@@ -353,7 +353,8 @@ const maxSlices = 64
 
 // keyOf returns the key of the window of a limit at a time.
 func keyOf(s Subject, l models.Limit, at time.Time) string {
-	return fmt.Sprintf("quota %s %s %d %d", s.ID, l, at.UTC().Truncate(lengthOf(l)).Unix(), s.Limits[l])
+	begin := strconv.FormatInt(at.UTC().Truncate(lengthOf(l)).Unix(), 10)
+	return "quota " + s.ID + " " + string(l) + " " + begin + " " + strconv.FormatInt(s.Limits[l], 10)
 }
 
 // lengthOf returns the length of the windows of a limit.
