@@ -139,6 +139,9 @@ func (b *bench) deliverRun(
 		return 0, cpu, err
 	}
 	cpu = [2]time.Duration{r.serve.cpu() - before[0], r.provide.cpu() - before[1]}
+	if perPost == 1 {
+		time.Sleep(b.after)
+	}
 	if st, serr := r.sim.Stats(b.ctx, ""); serr != nil || st.Doubled != 0 || st.Distinct != warm+int64(posts*perPost) {
 		return 0, cpu, fmt.Errorf("lost or doubled: %+v %w", st, errors.Join(serr))
 	}

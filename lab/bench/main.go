@@ -73,6 +73,9 @@ type bench struct {
 	product string          // path of the binary
 	dir     string
 	report  report
+	spent   map[string]time.Duration // processor time of the product, by what was measured; nil: it is not counted
+	part    string                   // what is being measured
+	after   time.Duration            // how long the product runs on after single mails
 }
 
 func main() {
@@ -97,6 +100,8 @@ func run(ctx context.Context) error {
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
+	other := flag.String("compare", "", "path of the safedelivr binary of another build, to be measured by turns")
+	rounds := flag.Int("rounds", 3, "number of rounds of a comparison")
 	due := flag.Int("due", 0, "number of agenda entries that are due at once (default: by size and backend)")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
 	target := flag.String(
@@ -124,10 +129,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
-	parts := []struct {
-		name string
-		run  func(*backend) error
-	}{
+	parts := []part{
 		{"accept", b.accept},
 		{"deliver", b.deliverAll},
 		{"single", b.single},
@@ -145,29 +147,52 @@ func run(ctx context.Context) error {
 		{"idle", b.idle},
 		{"memory", b.memoryAll},
 	}
-	var failed []error
-	for _, be := range backends() {
-		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
-			continue
+	if *other != "" {
+		if !*small {
+			b.after = 90 * time.Second // the agenda looks at a mail after a minute
 		}
-		for _, p := range parts {
-			if *only != "" && !slices.Contains(strings.Split(*only, ","), p.name) {
-				continue
-			}
-			if err := p.run(be); err != nil {
-				err = fmt.Errorf("%s on %s: %w", p.name, be.title, err)
-				if ctx.Err() != nil {
-					return err
-				}
-				fmt.Fprintln(os.Stderr, "bench:", err)
-				failed = append(failed, err) // keep the results of the other measurements
-			}
-		}
+		b.runs = 1
+		return b.compare(*other, *rounds, func() error { return b.measure(parts, *on, *only) })
+	}
+	err = b.measure(parts, *on, *only)
+	if ctx.Err() != nil {
+		return err
 	}
 	b.report.small = *small
 	b.report.print(os.Stdout, *versions)
 	if *out != "" {
-		failed = append(failed, b.report.write(*out, *versions))
+		err = errors.Join(err, b.report.write(*out, *versions))
+	}
+	return err
+}
+
+// part is a measurement.
+type part struct {
+	name string
+	run  func(*backend) error
+}
+
+// measure runs some parts on some backends; empty: all. It keeps the results of other measurements if one fails.
+func (b *bench) measure(parts []part, on, only string) error {
+	var failed []error
+	for _, be := range backends() {
+		if on != "" && !slices.Contains(strings.Split(on, ","), be.name) {
+			continue
+		}
+		for _, p := range parts {
+			if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+				continue
+			}
+			b.part = be.title + ": processor time of " + p.name
+			if err := p.run(be); err != nil {
+				err = fmt.Errorf("%s on %s: %w", p.name, be.title, err)
+				if b.ctx.Err() != nil {
+					return err
+				}
+				fmt.Fprintln(os.Stderr, "bench:", err)
+				failed = append(failed, err)
+			}
+		}
 	}
 	return errors.Join(failed...)
 }

@@ -365,6 +365,9 @@ func (r *rig) kill() {
 }
 
 func (r *rig) gone() {
+	if r.b.spent != nil && r.serve != nil && r.serve.cmd.ProcessState != nil {
+		r.b.spent[r.b.part] += r.serve.cmd.ProcessState.UserTime() + r.serve.cmd.ProcessState.SystemTime()
+	}
 	r.http.CloseIdleConnections()
 	if err := r.be.clear(r.b.ctx, r.place); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: cannot remove", r.place+":", err)
