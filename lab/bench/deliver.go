@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -69,22 +70,6 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 	return nil
 }
 
-// single measures mails that are posted one by one, from the post to the provider, and what each costs.
-func (b *bench) single(be *backend) error {
-	n := b.deliver / 10
-	title := fmt.Sprintf("accept to provider, %s mails one by one", thousands(int64(n)))
-	fmt.Fprintln(os.Stderr, be.title+":", title)
-	rate, cpu, err := median(b.runs, func() (float64, [2]time.Duration, error) {
-		return b.deliverRun(be, &rigOptions{warm: true}, n, 1)
-	})
-	if err != nil {
-		return err
-	}
-	b.report.add(be, title, rate, "mails/s",
-		fmt.Sprintf("8 posts at once; the product's processor time per mail: %d us", int(cpu[0].Microseconds())/n))
-	return nil
-}
-
 func (b *bench) deliverRun(
 	be *backend,
 	o *rigOptions,
@@ -118,14 +103,18 @@ func (b *bench) deliverRun(
 	var posted atomic.Int64
 	failed := make(chan error, 1)
 	go func() {
-		_, err := each(posts, 8, func(i int) error {
+		_, err := each(posts, cmp.Or(o.posting, 8), func(i int) error {
 			var body io.Reader
 			if bodies == nil {
 				body = batchStream(perPost, "")
 			} else {
 				body = strings.NewReader(bodies[i%len(bodies)])
 			}
-			_, err := r.post(body)
+			to := r.client
+			if o.keys != nil {
+				to = r.as(o.keys(i))
+			}
+			_, err := to.CreateBatchJSON(b.ctx, body)
 			posted.Add(1)
 			return err
 		})

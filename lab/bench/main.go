@@ -35,6 +35,8 @@ type sizes struct {
 	due        int           // entries of the agenda that are due at once
 	dueReal    int           // the same on real servers, which store them slowly
 	idleFor    time.Duration // how long the product is idle
+	stored     int           // batches that are stored before single mails
+	users      int           // users who send a mail each
 }
 
 var (
@@ -58,12 +60,14 @@ var (
 		due:       1_000_000,
 		dueReal:   100_000,
 		idleFor:   2 * time.Minute,
+		stored:    200_000,
+		users:     10_000,
 	}
 	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000,
 		memory: []int{
 			10_000,
 			100_000,
-		}, rows: 50_000, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second}
+		}, rows: 50_000, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second, stored: 20_000, users: 1_000}
 )
 
 // bench is one run of the driver.

@@ -100,6 +100,8 @@ type rigOptions struct {
 	seed        func(models.Store) error // stores data before the product starts
 	warm        bool                     // a mail is sent before the measurement
 	env         []string                 // further settings of the product
+	posting     int                      // posts at once of what is delivered; 0: 8
+	keys        func(i int) string       // of a post; nil: all have that of the rig
 }
 
 // rig is the product and the simulated providers, each a process.
@@ -315,7 +317,7 @@ func (r *rig) setUp(o *rigOptions, dir string) error {
 		}
 	}
 	r.secret, r.hostileKey = printed[3], printed[5]
-	r.client = client.New("http://"+r.addr, r.secret, client.HTTPClient(r.http))
+	r.client = r.as(r.secret)
 	return nil
 }
 
