@@ -133,32 +133,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
-	parts := []part{
-		{"accept", b.accept},
-		{"deliver", b.deliverAll},
-		{"single", b.single},
-		{"ways", b.ways},
-		{"suppressed", b.suppressed},
-		{"csv", b.csv},
-		{"events", b.events},
-		{"posts", b.postsAll},
-		{"urgent", b.urgentAll},
-		{"hostile", b.hostile},
-		{"stranger", b.stranger},
-		{"slow", b.slow},
-		{"failover", b.failoverAll},
-		{"agenda", b.agendaAll},
-		{"idle", b.idle},
-		{"memory", b.memoryAll},
-	}
 	if *other != "" {
 		if !*small {
 			b.after = 90 * time.Second // the agenda looks at a mail after a minute
 		}
 		b.runs = 1
-		return b.compare(*other, *rounds, func() error { return b.measure(parts, *on, *only) })
+		return b.compare(*other, *rounds, func() error { return b.measure(*on, *only) })
 	}
-	err = b.measure(parts, *on, *only)
+	err = b.measure(*on, *only)
 	if ctx.Err() != nil {
 		return err
 	}
@@ -176,14 +158,35 @@ type part struct {
 	run  func(*backend) error
 }
 
+func (b *bench) parts() []part {
+	return []part{
+		{"accept", b.accept},
+		{"deliver", b.deliverAll},
+		{"single", b.single},
+		{"ways", b.ways},
+		{"suppressed", b.suppressed},
+		{"csv", b.csv},
+		{"events", b.events},
+		{"posts", b.postsAll},
+		{"urgent", b.urgentAll},
+		{"hostile", b.hostile},
+		{"stranger", b.stranger},
+		{"slow", b.slow},
+		{"failover", b.failoverAll},
+		{"agenda", b.agendaAll},
+		{"idle", b.idle},
+		{"memory", b.memoryAll},
+	}
+}
+
 // measure runs some parts on some backends; empty: all. It keeps the results of other measurements if one fails.
-func (b *bench) measure(parts []part, on, only string) error {
+func (b *bench) measure(on, only string) error {
 	var failed []error
 	for _, be := range backends() {
 		if on != "" && !slices.Contains(strings.Split(on, ","), be.name) {
 			continue
 		}
-		for _, p := range parts {
+		for _, p := range b.parts() {
 			if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 				continue
 			}
