@@ -22,6 +22,18 @@ type patientConn struct {
 
 func newPatientConn(c net.Conn) net.Conn { return &patientConn{Conn: c, expired: make(chan struct{})} }
 
+// patientListener is a listener for HTTP.
+type patientListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l patientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newPatientConn(c), nil
+}
+
 // Read implements net.Conn. net/http reads a single byte only while a request is answered whose body was read.
 func (c *patientConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)

@@ -183,7 +183,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // setDeadline sets the deadline for reading. A ResponseWriter that is no connection has none.
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
-// limitConnections returns a listener with at most total open connections, and at most perAddress of one client that
+// limitConnections returns a listener for HTTP with at most total open connections, and at most perAddress of one client that
 // is no trusted proxy. A connection beyond perAddress is closed at once, and refused is called; one beyond total gets
 // the place of a stranger, or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix, refused func()) net.Listener {
@@ -192,7 +192,7 @@ func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Pre
 		_ = c.Close()
 	}
 	return newPlaces(&addressLimiter{
-		Listener: l, trusted: trusted, most: int64(perAddress), open: new(perclient.Counts), refuse: refuse,
+		Listener: patientListener{l}, trusted: trusted, most: int64(perAddress), open: new(perclient.Counts), refuse: refuse,
 	}, total)
 }
 
@@ -213,7 +213,6 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := addressOf(c)
-		c = newPatientConn(c)
 		if listed(l.trusted, address) {
 			return c, nil
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
@@ -239,6 +240,28 @@ func TestDeadlineEndsWithBody(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, http.StatusOK, resp.StatusCode)
+	})
+}
+
+// A connection of another protocol than HTTP ends when its client ends it.
+func TestOtherConnectionsEndAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		network := testkit.NewNetwork(t)
+		l := &addressLimiter{Listener: network.Listen(), most: 1, open: new(perclient.Counts)}
+		go func() {
+			c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
+			if err == nil {
+				_ = c.Close()
+			}
+		}()
+		c, err := l.Accept()
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, began, time.Now())
+		require.NoError(t, c.Close())
 	})
 }
 
