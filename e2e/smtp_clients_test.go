@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,7 +113,8 @@ func TestSMTPClients(t *testing.T) {
 			require.Regexp(t, queuedAs, strings.TrimPrefix(line, "250 "))
 		}
 	})
-	folder, debian := packages(t, env)
+	folder, debian := packages(t, env, "swaks", "libnet-ssleay-perl", "msmtp", "libgsasl18", "libsecret-1-0", "libntlm0",
+		"libidn12", "libgssglue1")
 	t.Run("swaks", func(t *testing.T) {
 		for _, mechanism := range []string{"PLAIN", "LOGIN"} {
 			lines := run(t, folder, debian, "perl", filepath.Join(folder, "usr/bin/swaks"), "--server", host, "--port", port,
@@ -140,17 +142,12 @@ func TestSMTPClients(t *testing.T) {
 	require.GreaterOrEqual(t, n, 1+4+2+1)
 }
 
-// packages gets swaks and msmtp from Debian, without installing them, and returns their folder and the environment in
-// which they run.
-func packages(t *testing.T, env []string) (folder string, with []string) {
+// packages gets packages of Debian, without installing them, and returns their folder and the environment in which
+// programs of them run.
+func packages(t *testing.T, env []string, names ...string) (folder string, with []string) {
 	t.Helper()
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("needs Debian: swaks and msmtp are its packages")
-	}
 	folder = t.TempDir()
-	get := exec.CommandContext(t.Context(), "apt-get", "download", "swaks", "libnet-ssleay-perl", "msmtp",
-		"libgsasl18", "libsecret-1-0",
-		"libntlm0", "libidn12", "libgssglue1")
+	get := exec.CommandContext(t.Context(), "apt-get", append([]string{"download"}, names...)...)
 	get.Dir = folder
 	out, err := get.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -164,6 +161,6 @@ func packages(t *testing.T, env []string) (folder string, with []string) {
 	require.NoError(t, err)
 	perl, err := filepath.Glob(filepath.Join(folder, "usr/lib/*/perl5/*"))
 	require.NoError(t, err)
-	return folder, append(env, "LD_LIBRARY_PATH="+strings.Join(libraries, ":"),
+	return folder, append(slices.Clone(env), "LD_LIBRARY_PATH="+strings.Join(libraries, ":"),
 		"PERL5LIB="+strings.Join(append(perl, filepath.Join(folder, "usr/share/perl5")), ":"))
 }

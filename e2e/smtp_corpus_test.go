@@ -1,0 +1,97 @@
+//go:build full
+
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+)
+
+// newMailer returns a folder with the programs in testdata/smtp, and the product that takes mail by SMTP. It is not
+// started.
+func newMailer(t *testing.T) (*foreign, *submission) {
+	t.Helper()
+	s := newSubmission(t, testkit.Embedded(), simulator.Options{KeepContent: true})
+	f := &foreign{rig: s.rig, folder: t.TempDir()}
+	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/smtp")))
+	host, port, err := net.SplitHostPort(s.plain)
+	require.NoError(t, err)
+	_, securePort, err := net.SplitHostPort(s.secure)
+	require.NoError(t, err)
+	f.env = append(os.Environ(), "HOST="+host, "PORT="+port, "SSL_PORT="+securePort, "KEY="+s.key, "CA="+s.ca.File)
+	return f, s
+}
+
+// startMailer is newMailer with the corpus, and starts the product.
+func startMailer(t *testing.T) (*foreign, *submission, []letter) {
+	t.Helper()
+	f, s := newMailer(t)
+	s.start(s.addr, nil, "serve")
+	letters := corpus()
+	f.writeCorpus(letters)
+	return f, s, letters
+}
+
+// storedAs requires that a program printed the reply to each mail of the corpus, and that each is the batch with its ID.
+func (f *foreign) storedAs(out string, letters []letter) {
+	f.t.Helper()
+	ids := regexp.MustCompile(`(?m)^sent .*?([0-9a-f]{32})$`).FindAllStringSubmatch(out, -1)
+	require.Len(f.t, ids, len(letters), out)
+	for i, l := range letters {
+		b, err := f.client.Batch(f.t.Context(), queuedAs.ReplaceAllString("Ok: queued as "+ids[i][1], "$1-$2-$3-$4-$5"))
+		require.NoError(f.t, err)
+		require.Equal(f.t, l.Subject, b.Subject)
+	}
+}
+
+// TestSMTPCorpus sends the corpus by SMTP with the libraries of applications. What the providers get is what the client
+// meant.
+func TestSMTPCorpus(t *testing.T) {
+	t.Run("aiosmtplib", func(t *testing.T) {
+		f, _, letters := startMailer(t)
+		out := f.python("aio.py", "aiosmtplib==5.1.3")
+		require.Equal(t, 2, strings.Count(out, "refused 535\n"))
+		require.Contains(t, out, "wrong 501\n")
+		f.storedAs(out, letters)
+		f.arrived(letters, "many")
+		texts := map[string]bool{}
+		for _, c := range f.sent(1)["many"] {
+			texts[c.Text] = true
+		}
+		require.Len(t, texts, 1000)
+	})
+	t.Run("PHPMailer", func(t *testing.T) {
+		f, _, letters := startMailer(t)
+		folder, env := packages(t, f.env, "libphp-phpmailer")
+		f.env = append(env, "PHPMAILER="+filepath.Join(folder, "usr/share/php/libphp-phpmailer"))
+		out := f.do("php", "phpmailer.php")
+		require.Contains(t, out, "refused SMTP Error: Could not authenticate.\n")
+		f.storedAs(out, letters)
+		f.arrived(letters)
+	})
+	t.Run("Jakarta Mail", func(t *testing.T) {
+		f, s, letters := startMailer(t)
+		out := f.java(s, "Angus.java")
+		require.Equal(t, 1, strings.Count(out, "refused 535\n"), out)
+		f.storedAs(out, letters)
+		f.arrived(letters)
+	})
+}
+
+// java gets the libraries of pom.xml and runs a program in Java that trusts the certificates of the product.
+func (f *foreign) java(s *submission, program string) string {
+	f.t.Helper()
+	f.do("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=jars")
+	f.do("keytool", "-importcert", "-noprompt", "-file", s.ca.File, "-keystore", "trusted", "-storepass", "changeit")
+	return f.do("java", "-Djavax.net.ssl.trustStore=trusted",
+		"-Djavax.net.ssl.trustStorePassword=changeit", "-cp", "jars/*", program)
+}
