@@ -5,7 +5,6 @@ package e2e
 import (
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,13 +15,13 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
-// newMailer returns a folder with the programs in testdata/smtp, and the product that takes mail by SMTP. It is not
+// newMailer returns a folder with the programs in testdata/corpus, and the product that takes mail by SMTP. It is not
 // started.
 func newMailer(t *testing.T) (*foreign, *submission) {
 	t.Helper()
 	s := newSubmission(t, testkit.Embedded(), simulator.Options{KeepContent: true})
 	f := &foreign{rig: s.rig, folder: t.TempDir()}
-	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/smtp")))
+	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/corpus")))
 	host, port, err := net.SplitHostPort(s.plain)
 	require.NoError(t, err)
 	_, securePort, err := net.SplitHostPort(s.secure)
@@ -68,15 +67,6 @@ func TestSMTPCorpus(t *testing.T) {
 			texts[c.Text] = true
 		}
 		require.Len(t, texts, 1000)
-	})
-	t.Run("PHPMailer", func(t *testing.T) {
-		f, _, letters := startMailer(t)
-		folder, env := packages(t, f.env, "libphp-phpmailer")
-		f.env = append(env, "PHPMAILER="+filepath.Join(folder, "usr/share/php/libphp-phpmailer"))
-		out := f.do("php", "phpmailer.php")
-		require.Contains(t, out, "refused SMTP Error: Could not authenticate.\n")
-		f.storedAs(out, letters)
-		f.arrived(letters)
 	})
 	t.Run("Jakarta Mail", func(t *testing.T) {
 		f, s, letters := startMailer(t)
