@@ -90,7 +90,13 @@ func (f *foreign) writeCorpus(letters []letter) {
 	f.t.Helper()
 	raw, err := json.Marshal(letters)
 	require.NoError(f.t, err)
-	require.NoError(f.t, os.WriteFile(filepath.Join(f.folder, "corpus.json"), raw, 0o600))
+	f.write("corpus.json", string(raw))
+}
+
+// write writes a file where the programs run.
+func (f *foreign) write(name, content string) {
+	f.t.Helper()
+	require.NoError(f.t, os.WriteFile(filepath.Join(f.folder, name), []byte(content), 0o600))
 }
 
 // arrived requires that the providers have each mail of the corpus once, as its client meant it. There is no other mail
