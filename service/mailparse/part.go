@@ -117,7 +117,8 @@ func (p *reader) body(kind, set string, body io.Reader, at place) error {
 	if strings.Contains(text, "\x00") {
 		return errNUL
 	}
-	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
+	// The mail gem for Ruby before 2.8 encodes the CR of a line, and then ends the line with CR LF.
+	text = strings.NewReplacer("\r\r\n", "\n", "\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 	own, other := &p.text, &p.html
 	if kind == markup {
 		own, other = other, own

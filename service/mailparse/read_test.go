@@ -482,6 +482,8 @@ func TestTextParts(t *testing.T) {
 	}{
 		{"text", text + "a", "a", "", nil},
 		{"html", markup + "<a>", "", "<a>", nil},
+		{"an encoded CR before each line end", "Content-Transfer-Encoding: quoted-printable\n" + text + "a=0D\n=0D\nb=\n",
+			"a\n\nb", "", nil},
 		{"no type", "\na", "a", "", nil},
 		{"a broken type", "Content-Type: text\n\na", "a", "", nil},
 		{"text with a name", "Content-Type: text/plain; name=a.txt\n\na", "a", "", nil},
