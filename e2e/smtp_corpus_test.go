@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"cmp"
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +77,34 @@ func TestSMTPCorpus(t *testing.T) {
 		f.storedAs(out, letters)
 		f.arrived(letters)
 	})
+	t.Run("Keycloak", func(t *testing.T) { // it sends mail of its own to one person, without files
+		f, s, letters := startMailer(t)
+		letters = slices.DeleteFunc(letters, func(l letter) bool {
+			return l.Files != nil || l.CC != nil || l.At != nil
+		})
+		for i := range letters {
+			letters[i].MessageID, letters[i].Headers = "", nil
+		}
+		f.writeCorpus(letters)
+		for i := range letters { // its mail is answered to the sender if the realm says nothing else
+			letters[i].ReplyTo = cmp.Or(letters[i].ReplyTo, letters[i].Name+" <"+letters[i].From+">")
+		}
+		out := f.java(s, "Keycloak.java")
+		require.Equal(t, len(letters), strings.Count(out, "sent\n"), out)
+		require.Contains(t, out, "refused jakarta.mail.AuthenticationFailedException: 535")
+		f.arrived(letters)
+	})
+	for _, application := range []string{"Rails", "GitLab", "Discourse", "Mastodon"} {
+		t.Run(application, func(t *testing.T) {
+			f, s, letters := startMailer(t)
+			f.write("recipe.txt", f.recipe(s, application, ""))
+			f.env = append(f.env, "APPLICATION="+application, "SSL_CERT_FILE="+s.ca.File)
+			out := f.do("ruby", "rails.rb")
+			require.Equal(t, len(letters), strings.Count(out, "sent\n"), out)
+			require.Contains(t, out, "refused 535")
+			f.arrived(letters)
+		})
+	}
 }
 
 // java gets the libraries of pom.xml and runs a program in Java that trusts the certificates of the product.
