@@ -94,6 +94,22 @@ func TestSMTPCorpus(t *testing.T) {
 		require.Contains(t, out, "refused jakarta.mail.AuthenticationFailedException: 535")
 		f.arrived(letters)
 	})
+	for _, application := range []string{"Grafana", "Supabase"} {
+		t.Run(application, func(t *testing.T) {
+			f, s, letters := startMailer(t)
+			if application == "Supabase" { // its mail is HTML
+				letters = slices.DeleteFunc(letters, func(l letter) bool { return l.HTML == "" || l.Files != nil })
+				letters[0].Text = ""
+				f.writeCorpus(letters)
+			}
+			f.write("recipe.txt", f.recipe(s, application, ""))
+			f.env = append(f.env, "APPLICATION="+application, "SSL_CERT_FILE="+s.ca.File)
+			out := f.do("go", "run", "-C", "gomail", ".")
+			require.Equal(t, len(letters), strings.Count(out, "sent\n"), out)
+			require.Contains(t, out, "refused 535 ")
+			f.arrived(letters)
+		})
+	}
 	for _, application := range []string{"Rails", "GitLab", "Discourse", "Mastodon"} {
 		t.Run(application, func(t *testing.T) {
 			f, s, letters := startMailer(t)
