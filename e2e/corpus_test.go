@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -97,6 +98,28 @@ func (f *foreign) writeCorpus(letters []letter) {
 func (f *foreign) write(name, content string) {
 	f.t.Helper()
 	require.NoError(f.t, os.WriteFile(filepath.Join(f.folder, name), []byte(content), 0o600))
+}
+
+// recipe returns the settings of an application in docs/switch.md, one a line, with the addresses of the product. If the
+// page has several rows of the application, has is in the right one.
+func (f *foreign) recipe(application, has string) string {
+	f.t.Helper()
+	page, err := os.ReadFile("../docs/switch.md")
+	require.NoError(f.t, err)
+	for line := range strings.Lines(string(page)) {
+		row, found := strings.CutPrefix(line, "| "+application+" |")
+		if !found || !strings.Contains(row, has) {
+			continue
+		}
+		var settings []string
+		for _, code := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row, -1) {
+			settings = append(settings, code[1])
+		}
+		return strings.NewReplacer("https://mail.example.com", "http://"+f.addr, "mail.example.com", "127.0.0.1",
+			"news.example.com", "demo.test", "587", f.smtpPort).Replace(strings.Join(settings, "\n") + "\n")
+	}
+	require.Fail(f.t, "docs/switch.md has no row", "%s %s", application, has)
+	return ""
 }
 
 // arrived requires that the providers have each mail of the corpus once, as its client meant it. There is no other mail

@@ -24,8 +24,9 @@ import (
 // foreign is a program in another language that speaks a dialect with the library of its users.
 type foreign struct {
 	*rig
-	folder string
-	env    []string
+	folder   string
+	env      []string
+	smtpPort string
 }
 
 // newForeign returns a folder with the programs in testdata/dialects, and the product that speaks dialects.

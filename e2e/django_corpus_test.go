@@ -3,37 +3,12 @@
 package e2e
 
 import (
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// recipe returns the settings of an application in docs/switch.md, one a line, with the addresses of the product. If the
-// page has several rows of the application, has is in the right one.
-func (f *foreign) recipe(s *submission, application, has string) string {
-	f.t.Helper()
-	page, err := os.ReadFile("../docs/switch.md")
-	require.NoError(f.t, err)
-	for line := range strings.Lines(string(page)) {
-		row, found := strings.CutPrefix(line, "| "+application+" |")
-		if !found || !strings.Contains(row, has) {
-			continue
-		}
-		var settings []string
-		for _, code := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row, -1) {
-			settings = append(settings, code[1])
-		}
-		host, port, _ := strings.Cut(s.plain, ":")
-		return strings.NewReplacer("https://mail.example.com", "http://"+f.addr, "mail.example.com", host, "587", port).
-			Replace(strings.Join(settings, "\n") + "\n")
-	}
-	require.Fail(f.t, "docs/switch.md has no row", "%s %s", application, has)
-	return ""
-}
 
 // TestDjangoCorpus sends the corpus with Django, by SMTP and by the APIs that anymail speaks, with the settings of
 // docs/switch.md.
@@ -56,7 +31,7 @@ func TestDjangoCorpus(t *testing.T) {
 			s.start(s.addr, nil, "serve")
 			letters := slices.DeleteFunc(corpus(), func(l letter) bool { return slices.Contains(way.without, l.Subject) })
 			f.writeCorpus(letters)
-			f.write("recipe.py", f.recipe(s, way.application, way.has))
+			f.write("recipe.py", f.recipe(way.application, way.has))
 			f.env = append(f.env, "BACKEND="+way.backend, "SSL_CERT_FILE="+s.ca.File)
 			out := f.python("django_mail.py", "django-anymail==15.2", "Django==5.2.19")
 			require.Contains(t, out, "refused "+way.refused+"\n")

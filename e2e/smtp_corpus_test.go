@@ -22,12 +22,12 @@ import (
 func newMailer(t *testing.T) (*foreign, *submission) {
 	t.Helper()
 	s := newSubmission(t, testkit.Embedded(), simulator.Options{KeepContent: true})
-	f := &foreign{rig: s.rig, folder: t.TempDir()}
-	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/corpus")))
 	host, port, err := net.SplitHostPort(s.plain)
 	require.NoError(t, err)
 	_, securePort, err := net.SplitHostPort(s.secure)
 	require.NoError(t, err)
+	f := &foreign{rig: s.rig, folder: t.TempDir(), smtpPort: port}
+	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/corpus")))
 	f.env = append(os.Environ(), "HOST="+host, "PORT="+port, "SSL_PORT="+securePort, "KEY="+s.key, "CA="+s.ca.File)
 	return f, s
 }
@@ -102,7 +102,7 @@ func TestSMTPCorpus(t *testing.T) {
 				letters[0].Text = ""
 				f.writeCorpus(letters)
 			}
-			f.write("recipe.txt", f.recipe(s, application, ""))
+			f.write("recipe.txt", f.recipe(application, ""))
 			f.env = append(f.env, "APPLICATION="+application, "SSL_CERT_FILE="+s.ca.File)
 			out := f.do("go", "run", "-C", "gomail", ".")
 			require.Equal(t, len(letters), strings.Count(out, "sent\n"), out)
@@ -113,7 +113,7 @@ func TestSMTPCorpus(t *testing.T) {
 	for _, application := range []string{"Rails", "GitLab", "Discourse", "Mastodon"} {
 		t.Run(application, func(t *testing.T) {
 			f, s, letters := startMailer(t)
-			f.write("recipe.txt", f.recipe(s, application, ""))
+			f.write("recipe.txt", f.recipe(application, ""))
 			f.env = append(f.env, "APPLICATION="+application, "SSL_CERT_FILE="+s.ca.File)
 			out := f.do("ruby", "rails.rb")
 			require.Equal(t, len(letters), strings.Count(out, "sent\n"), out)
