@@ -113,8 +113,7 @@ func TestSMTPClients(t *testing.T) {
 			require.Regexp(t, queuedAs, strings.TrimPrefix(line, "250 "))
 		}
 	})
-	folder, debian := packages(t, env, "swaks", "libnet-ssleay-perl", "msmtp", "libgsasl18", "libsecret-1-0", "libntlm0",
-		"libidn12", "libgssglue1")
+	folder, debian := packages(t, env, commandPackages...)
 	t.Run("swaks", func(t *testing.T) {
 		for _, mechanism := range []string{"PLAIN", "LOGIN"} {
 			lines := run(t, folder, debian, "perl", filepath.Join(folder, "usr/bin/swaks"), "--server", host, "--port", port,
@@ -141,6 +140,10 @@ func TestSMTPClients(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, n, 1+4+2+1)
 }
+
+// commandPackages are swaks, msmtp and what they need.
+var commandPackages = []string{"swaks", "libnet-ssleay-perl", "msmtp", "libgsasl18", "libsecret-1-0", "libntlm0",
+	"libidn12", "libgssglue1"}
 
 // packages gets packages of Debian, without installing them, and returns their folder and the environment in which
 // programs of them run.

@@ -3,15 +3,22 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/tls"
+	"fmt"
+	"mime"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	gomail "github.com/wneessen/go-mail"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/simulator"
@@ -77,6 +84,43 @@ func TestSMTPCorpus(t *testing.T) {
 		f.storedAs(out, letters)
 		f.arrived(letters)
 	})
+	for name, send := range map[string]func(f *foreign, s *submission, file string, to []string){
+		"swaks": func(f *foreign, _ *submission, file string, to []string) {
+			f.do("sh", "-c", `perl "$DEBIAN/usr/bin/swaks" --server 127.0.0.1 --port "$PORT" --tls --auth LOGIN --au apikey `+
+				`--ap "$KEY" --from shop@demo.test --to "$1" --data "@$0" --hide-all`, file, strings.Join(to, ","))
+		},
+		"msmtp": func(f *foreign, _ *submission, file string, to []string) {
+			f.do("sh", append([]string{"-c", `exec "$DEBIAN/usr/bin/msmtp" --host=127.0.0.1 --port="$PORT" --tls=on --tls-trust-file="$CA" ` +
+				`--auth=on --user=apikey --passwordeval='echo "$KEY"' --from=shop@demo.test "$@" < "$0"`, file}, to...)...)
+		},
+		"net/smtp": func(f *foreign, s *submission, file string, to []string) {
+			raw, err := os.ReadFile(filepath.Join(f.folder, file))
+			require.NoError(f.t, err)
+			s.send(string(raw), to...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s, letters := startMailer(t)
+			f.do("python3", "letters.py")
+			debian, env := packages(t, f.env, commandPackages...)
+			f.env = append(env, "DEBIAN="+debian)
+			for i, l := range letters {
+				send(f, s, fmt.Sprintf("%d.eml", i), slices.Concat(l.To, l.CC, l.BCC))
+			}
+			f.arrived(letters)
+		})
+	}
+	t.Run("go-mail", func(t *testing.T) {
+		f, s, letters := startMailer(t)
+		secure := &tls.Config{RootCAs: s.ca.Pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+		c, err := gomail.NewClient("127.0.0.1", gomail.WithPort(number(t, f.smtpPort)), gomail.WithTLSConfig(secure),
+			gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername("apikey"), gomail.WithPassword(s.key))
+		require.NoError(t, err)
+		for _, l := range letters {
+			require.NoError(t, c.DialAndSend(l.gomail(t)), l.Subject)
+		}
+		f.arrived(letters)
+	})
 	t.Run("Keycloak", func(t *testing.T) { // it sends mail of its own to one person, without files
 		f, s, letters := startMailer(t)
 		letters = slices.DeleteFunc(letters, func(l letter) bool {
@@ -130,4 +174,44 @@ func (f *foreign) java(s *submission, program string) string {
 	f.do("keytool", "-importcert", "-noprompt", "-file", s.ca.File, "-keystore", "trusted", "-storepass", "changeit")
 	return f.do("java", "-Djavax.net.ssl.trustStore=trusted",
 		"-Djavax.net.ssl.trustStorePassword=changeit", "-cp", "jars/*", program)
+}
+
+// gomail returns a mail as go-mail makes it.
+func (l *letter) gomail(t *testing.T) *gomail.Msg {
+	t.Helper()
+	m := gomail.NewMsg()
+	require.NoError(t, m.FromFormat(l.Name, l.From))
+	require.NoError(t, m.To(l.To...))
+	require.NoError(t, m.Cc(l.CC...))
+	require.NoError(t, m.Bcc(l.BCC...))
+	m.Subject(l.Subject)
+	if l.ReplyTo != "" {
+		require.NoError(t, m.ReplyTo(l.ReplyTo))
+	}
+	if l.MessageID != "" {
+		m.SetMessageIDWithValue(strings.Trim(l.MessageID, "<>"))
+	}
+	for name, value := range l.Headers {
+		m.SetGenHeader(gomail.Header(name), value)
+	}
+	if l.At != nil {
+		m.SetGenHeader("X-Mailgun-Deliver-By", l.At.Format(time.RFC1123Z))
+	}
+	body := m.SetBodyString
+	if l.Text != "" {
+		body(gomail.TypeTextPlain, l.Text)
+		body = m.AddAlternativeString
+	}
+	if l.HTML != "" {
+		body(gomail.TypeTextHTML, l.HTML)
+	}
+	for _, file := range l.Files {
+		add, kind := m.AttachReader, mime.FormatMediaType(file.Type, file.Params)
+		options := []gomail.FileOption{gomail.WithFileContentType(gomail.ContentType(kind))}
+		if file.ContentID != "" {
+			add, options = m.EmbedReader, append(options, gomail.WithFileContentID(file.ContentID))
+		}
+		require.NoError(t, add(file.Name, bytes.NewReader(file.Content), options...))
+	}
+	return m
 }

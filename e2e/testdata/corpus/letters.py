@@ -35,3 +35,9 @@ def message(letter):
             add, more = m.add_related, {"cid": "<" + file["content_id"] + ">", "disposition": "inline"}
         add(base64.b64decode(file["content"]), maintype=main, subtype=sub, filename=file["name"], **more)
     return m
+
+
+if __name__ == "__main__":
+    for i, (_, message) in enumerate(read()):
+        with open(f"{i}.eml", "wb") as file:
+            file.write(message.as_bytes())
