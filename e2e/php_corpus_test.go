@@ -72,6 +72,7 @@ func TestPHPCorpus(t *testing.T) {
 			out := f.do("php", "-d", "error_reporting=22527", "-d",
 				"include_path="+filepath.Join(share, "php"), way.program)
 			require.Contains(t, out, "\nrefused ")
+			require.Equal(t, way.program == "symfony.php", strings.Contains(out, "\nwrong "), out)
 			require.Contains(t, out, way.refused)
 			if way.scheme == "" {
 				f.storedAs(out, letters)

@@ -68,6 +68,11 @@ foreach (json_decode(file_get_contents('corpus.json'), true) as $letter) {
     echo 'sent ', $transport->send($mail)->getMessageId(), "\n";
 }
 try {
+    $transport->send((new Email())->from('shop@demo.test')->to('a@x_y.test')->subject('wrong')->text('t'));
+} catch (Exception $e) {
+    echo 'wrong ', $e->getMessage(), "\n";
+}
+try {
     transport($scheme, 'wrong')->send($mail);
 } catch (Exception $e) {
     echo 'refused ', $e->getMessage(), "\n";

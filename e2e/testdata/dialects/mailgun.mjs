@@ -1,4 +1,4 @@
-// Sends the corpus with mailgun.js and with nodemailer-mailgun-transport, and reads back what it can. The subject of each
+// Sends mail with mailgun.js and with nodemailer-mailgun-transport, and reads events and suppressions. The subject of each
 // mail names its case. It prints a line for each case.
 import FormData from 'form-data';
 import Mailgun from 'mailgun.js';
@@ -9,22 +9,12 @@ const {URL: url, KEY: key, DOMAIN: domain} = process.env;
 const mg = new Mailgun(FormData).client({username: 'api', key, url});
 const from = `Größe & Co <shop@${domain}>`;
 const pdf = Buffer.from('%PDF-1.4 größe\n');
-const vars = Object.fromEntries(Array.from({length: 1000}, (_, i) => [`many${i}@demo.test`, {name: `P<${i}>`, n: i}]));
 
-const cases = {
-	plain: {to: 'plain@demo.test', text: 'Hällo {{you}}\n100% %recipient.x%'},
-	html: {to: ['html@demo.test'], text: 'text', html: '<p>Grüße & {{x}}</p>', 'h:X-Order': '№ 7', 'o:tag': ['a b', 'größe/2'], 'v:order': {id: 7}},
-	attachment: {to: 'attachment@demo.test', text: 't', attachment: [{filename: 'Größe a.pdf', data: pdf}, {filename: 'b.txt', data: 'b'}]},
-	inline: {to: 'inline@demo.test', html: '<img src="cid:logo.png">', inline: {filename: 'logo.png', data: pdf}},
-	calendar: {to: 'calendar@demo.test', text: 't', attachment: {filename: 'a.ics', data: Buffer.from('BEGIN:VCALENDAR'), contentType: 'text/calendar; method=REQUEST; charset=utf-8'}},
-	many: {to: Object.keys(vars), 'recipient-variables': JSON.stringify(vars), html: '<b>%recipient.name%</b> %recipient.n%'},
-	scheduled: {to: 'scheduled@demo.test', text: 't', 'o:deliverytime': new Date(Date.now() + 3600_000).toUTCString()},
-	together: {to: ['Ann <ann@demo.test>', 'bob@demo.test'], cc: 'cc@demo.test', bcc: 'bcc@demo.test', text: 't'},
-};
-for (const [name, message] of Object.entries(cases)) {
-	const answer = await mg.messages.create(domain, {from, subject: name, ...message});
-	console.log(name, answer.status, answer.id, answer.message);
-}
+const answer = await mg.messages.create(domain, {
+	from, subject: 'html', to: ['html@demo.test'], text: 'text', html: '<p>Grüße & {{x}}</p>',
+	'o:tag': ['a b', 'größe/2'], 'v:order': {id: 7},
+});
+console.log('html', answer.status, answer.id, answer.message);
 const raw = `From: shop@${domain}\r\nTo: mime@demo.test\r\nSubject: mime\r\nMessage-ID: <m7@app.test>\r\n\r\nHällo {{x}}\r\n`;
 console.log('mime', (await mg.messages.create(domain, {to: ['mime@demo.test'], message: raw})).id);
 
