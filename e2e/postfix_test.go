@@ -19,8 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
-// mainCF configures a Postfix that takes mail from this machine and relays all of it. Debian's users stand in for those
-// of its package, which is not installed.
+// mainCF configures a Postfix that takes mail from this machine, beside the settings of docs/switch.md. Debian's users
+// stand in for those of its package, which is not installed.
 const mainCF = `
 compatibility_level = 3.6
 mail_owner = mail
@@ -49,15 +49,6 @@ smtp_tls_CAfile = %[2]s/ca.pem
 smtp_tls_secure_cert_match = test
 `
 
-// relaySettings are those of docs/switch.md.
-const relaySettings = `
-relayhost = [%s]:%s
-smtp_sasl_auth_enable = yes
-smtp_sasl_password_maps = texthash:%s/password
-smtp_sasl_security_options = noanonymous
-smtp_tls_security_level = secure
-`
-
 const masterCF = `
 %s inet n - n - - smtpd
 cleanup unix n - n - 0 cleanup
@@ -82,15 +73,16 @@ func (f *foreign) postfix(s *submission) (addr, log string) {
 	debian, env := packages(f.t, f.env, "postfix", "libsasl2-2", "libsasl2-modules", "libnsl2", "libtirpc3", "libicu72")
 	folder := f.t.TempDir()
 	require.NoError(f.t, os.Chmod(filepath.Dir(folder), 0o755)) //nolint:gosec // Postfix has a user of its own
-	host, port, err := net.SplitHostPort(s.plain)
-	require.NoError(f.t, err)
 	ca, err := os.ReadFile(s.ca.File)
 	require.NoError(f.t, err)
 	addr = freeAddr(f.t)
+	settings, password, found := strings.Cut(f.recipe("Postfix", ""), "\n[")
+	require.True(f.t, found)
+	settings = strings.ReplaceAll(settings, "hash:/etc/postfix/", "texthash:"+folder+"/")
 	for name, content := range map[string]string{
-		"main.cf":   fmt.Sprintf(mainCF, debian, folder) + fmt.Sprintf(relaySettings, host, port, folder),
+		"main.cf":   fmt.Sprintf(mainCF, debian, folder) + settings + "\n",
 		"master.cf": fmt.Sprintf(masterCF, addr),
-		"password":  fmt.Sprintf("[%s]:%s apikey:%s\n", host, port, s.key),
+		"password":  "[" + strings.ReplaceAll(password, "KEY", s.key),
 		"ca.pem":    string(ca),
 	} {
 		require.NoError(f.t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))

@@ -39,8 +39,8 @@ var groups = []struct {
 	{"How to", []string{
 		"docs/operating.md", "docs/runbook.md", "docs/troubleshooting.md", "docs/sizing.md", "docs/continuity.md",
 		"docs/proxy.md",
-		"docs/webhooks.md", "docs/smtp.md", "docs/switch.md", "docs/migrate.md", "docs/recipes/curl.md", "docs/recipes/django.md",
-		"docs/recipes/laravel.md", "docs/recipes/rails.md", "docs/recipes/supabase.md",
+		"docs/webhooks.md", "docs/smtp.md", "docs/switch.md", "docs/clients.md", "docs/migrate.md", "docs/recipes/curl.md",
+		"docs/recipes/django.md", "docs/recipes/laravel.md", "docs/recipes/rails.md", "docs/recipes/supabase.md",
 	}},
 	{"Reference", []string{
 		"docs/api.md", "docs/errors.md", "docs/templates.md", "docs/updates.md", "docs/endpoints.md", "docs/configuration.md",
