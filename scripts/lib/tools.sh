@@ -51,6 +51,7 @@ tools() {
 	need 'command -v php' php-cli || code=1 # these three verify posts as docs/endpoints.md says
 	need 'command -v ruby' ruby || code=1
 	need 'python3 -c "import cryptography"' python3-cryptography || code=1
+	need 'command -v javac && command -v mvn' default-jdk-headless maven || code=1 # Jakarta Mail and Keycloak's mail
 	need 'command -v nginx' nginx-light || code=1 # the examples of docs/proxy.md
 	need 'command -v caddy' caddy || code=1
 	need 'command -v dovecot' dovecot-imapd || code=1 # an IMAP server
