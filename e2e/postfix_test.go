@@ -20,7 +20,7 @@ import (
 )
 
 // mainCF configures a Postfix that takes mail from this machine, beside the settings of docs/switch.md. Debian's users
-// stand in for those of its package, which is not installed.
+// stand in for those of its package, which is not installed. Its master process needs root.
 const mainCF = `
 compatibility_level = 3.6
 mail_owner = mail

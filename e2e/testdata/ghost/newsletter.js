@@ -54,7 +54,8 @@ async function main() {
 		}
 	};
 	const complained = members.filter(m => m.startsWith('complain'));
-	while (members.some(m => !last[m]) || complained.some(m => last[m] === 'delivered')) {
+	const missing = () => members.some(m => !last[m]) || complained.some(m => last[m] === 'delivered');
+	for (let n = 0; n < 400 && missing(); n++) {
 		await fetchMailgunEvents({config, settings, tags: ['bulk-email'], batchHandler: handle, begin, end: new Date()});
 		await new Promise(done => setTimeout(done, 500));
 	}
