@@ -58,3 +58,25 @@ func TestNewsletterNamesFieldsOfCompose(t *testing.T) {
 		require.True(t, named[field], "the guide does not say how to use %s", field)
 	}
 }
+
+// The page of clients that were run has the versions that the tests install, or that the module requires.
+func TestClientsPageHasVersionsOfTests(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/clients.md")
+	require.NoError(t, err)
+	installed, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir("e2e", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		installed = append(installed, raw...)
+		return err
+	}))
+	versions := regexp.MustCompile(`\d+\.\d+\.\d+`).FindAllString(string(page), -1)
+	require.Greater(t, len(versions), 15)
+	for _, version := range versions {
+		require.Contains(t, string(installed), version)
+	}
+}

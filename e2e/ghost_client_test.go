@@ -26,10 +26,14 @@ func TestGhostClient(t *testing.T) {
 	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/ghost")))
 	to, err := url.Parse("http://" + f.addr)
 	require.NoError(t, err)
-	var requests atomic.Int64
+	var posts atomic.Int64
 	behind := httputil.NewSingleHostReverseProxy(to)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n := requests.Add(1); r.Method == http.MethodPost && n%2 == 1 {
+		if r.Method != http.MethodPost {
+			behind.ServeHTTP(w, r)
+			return
+		}
+		if n := posts.Add(1); n < 10 && n%2 == 1 {
 			if n == 5 {
 				f.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 			}
@@ -85,4 +89,6 @@ func TestGhostClient(t *testing.T) {
 		}
 	}
 	require.Len(t, ids, 99)
+	out = newsletter(nil, "", "automation")
+	require.Contains(t, out, "automation delivered new@demo.test\n")
 }

@@ -4,6 +4,7 @@ const {readFileSync} = require('fs');
 const services = './ghost/package/core/server/services/';
 const EmailProvider = require(services + 'email-service/mailgun-email-provider');
 const Client = require(services + 'lib/mailgun-client');
+const {normalizeMailgunMessageId} = require(services + 'lib/mailgun-message-id');
 const {fetchMailgunEvents} = require(services + 'email-analytics/fetch-mailgun-events');
 
 const mailgun = {};
@@ -40,6 +41,19 @@ async function send(batch) {
 	}
 }
 
+// automation sends a mail of an automation, as that of a new member. Ghost finds it by the id of the answer.
+async function automation() {
+	const mail = {subject: 'Welcome', html: '<p>Hi</p>', plaintext: 'Hi', from: 'blog@demo.test', tags: ['automation-email']};
+	const {id} = await client.send(mail, {'new@demo.test': {}}, []);
+	const found = [];
+	for (let n = 0; n < 400 && !found.length; n++) {
+		const batchHandler = events => found.push(...events.filter(e => normalizeMailgunMessageId(e.providerId) === normalizeMailgunMessageId(id)));
+		await fetchMailgunEvents({config, settings, tags: ['automation-email'], batchHandler, begin, end: new Date()});
+		await new Promise(done => setTimeout(done, 200));
+	}
+	console.log('automation', found[0].type, found[0].recipientEmail);
+}
+
 async function main() {
 	for (let i = 0; i < members.length; i += provider.getMaximumRecipients()) {
 		const {id} = await send(members.slice(i, i + provider.getMaximumRecipients()));
@@ -66,4 +80,4 @@ async function main() {
 		console.log('on again', await client.removeBounce(m), await client.removeComplaint(m), await client.removeUnsubscribe(m));
 	}
 }
-main();
+process.argv[2] === 'automation' ? automation() : main();
