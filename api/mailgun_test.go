@@ -103,7 +103,8 @@ func TestMailgunMessage(t *testing.T) {
 		"h:List-Unsubscribe", "<https://x.y/u>, <%tag_unsubscribe_email%>",
 		"v:order", `{"id": 1}`, "o:tag", "größe/2", "o:tag", "b", "o:tracking", "yes", "o:tracking-clicks", "no",
 		"o:deliverytime", "Fri, 25 Dec 2020 18:00:00 +0100", "amp-html", "x", "o:dkim", "yes",
-		"attachment[0]|a/b.pdf|application/pdf", "%PDF"))
+		"attachment[0]|a/b.pdf|application/pdf", "%PDF", "attachment|A.PNG|application/octet-stream", "x",
+		"attachment|b.bin|application/octet-stream", "x"))
 	require.Equal(t, "own@mail.example.com", id)
 	bs, to := f.batches()
 	b, c := bs[0], bs[0].Content
@@ -123,7 +124,9 @@ func TestMailgunMessage(t *testing.T) {
 	require.True(t, c.TrackOpens)
 	require.False(t, c.TrackClicks)
 	require.True(t, b.DeliverAt.IsZero())
-	require.Len(t, c.Attachments, 1)
+	require.Len(t, c.Attachments, 3)
+	require.Equal(t, []string{"application/pdf", "image/png", "application/octet-stream"}, // by the name if the client has none
+		[]string{c.Attachments[0].Type, c.Attachments[1].Type, c.Attachments[2].Type})
 }
 
 // TestMailgunVariables: with recipient-variables each recipient has a mail of its own, with raw values.

@@ -1,6 +1,7 @@
 package mailgun
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/mail"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,11 +84,20 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	return m.accept()
 }
 
+// kinds are the types of files from clients that send none, like mailgun-go. Mailgun goes by the name, too.
+var kinds = map[string]string{
+	".csv": "text/csv", ".gif": "image/gif", ".ics": "text/calendar", ".jpeg": "image/jpeg", ".jpg": "image/jpeg",
+	".pdf": "application/pdf", ".png": "image/png", ".txt": "text/plain", ".webp": "image/webp", ".zip": "application/zip",
+}
+
 // file takes an attachment.
 func (m *message) file(field, name, kind string, content io.Reader) error {
 	id := ""
 	if field == "inline" {
 		id = name
+	}
+	if kind == "" || kind == "application/octet-stream" {
+		kind = cmp.Or(kinds[strings.ToLower(path.Ext(name))], kind)
 	}
 	return m.files.Attach(m.in, name, kind, id, content)
 }
