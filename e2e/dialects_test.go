@@ -155,19 +155,6 @@ func TestResendClients(t *testing.T) {
 		require.Len(t, copies["many"], 100)
 		require.Len(t, copies["some"], 1)
 	})
-	t.Run("Go", func(t *testing.T) {
-		f := newForeign(t, "resend")
-		letters := corpus()
-		f.writeCorpus(letters)
-		f.env = append(f.env, "RESEND_BASE_URL=http://"+f.addr+"/")
-		out := f.do("go", "run", "-C", "resendgo", ".")
-		for _, l := range letters {
-			require.Contains(t, out, "sent true "+l.Subject+"\n")
-		}
-		require.Equal(t, 10, strings.Count(out, "many 100\n"), out)
-		requireLines(t, out, `wrong .*Invalid .to. field`, `part 1 0$`, `list \d+ true$`, `refused .*API key`)
-		f.arrived(letters, "many", "part")
-	})
 	t.Run("Python", func(t *testing.T) {
 		f := newForeign(t, "resend")
 		out := f.python("resend_clients.py", "django-anymail==15.2", "Django==5.2.19", "resend==2.52.0", "requests")

@@ -1,17 +1,30 @@
-// Command resendgo sends the corpus with the Resend SDK for Go, and reads back what it can. It prints a line for each case.
+// Command sdk sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each
+// with a value of its own. It prints a line for each mail, and one for a wrong key.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log"
 	"maps"
 	"os"
 	"time"
-
-	"github.com/resend/resend-go/v3"
 )
+
+type file struct {
+	Name, Type string
+	Params     map[string]string
+	ContentID  string `json:"content_id"`
+	Content    []byte
+}
+
+func (f *file) kind() string {
+	kind := f.Type
+	for name, value := range f.Params {
+		kind += "; " + name + "=" + value
+	}
+	return kind
+}
 
 type letter struct {
 	Subject, Name, From, Text, HTML string
@@ -19,77 +32,56 @@ type letter struct {
 	ReplyTo                         string `json:"reply_to"`
 	MessageID                       string `json:"message_id"`
 	Headers                         map[string]string
-	Files                           []struct {
-		Name, Type string
-		Params     map[string]string
-		ContentID  string `json:"content_id"`
-		Content    []byte
-	}
-	At *time.Time
+	Files                           []file
+	At                              *time.Time
 }
 
-func (l *letter) request() *resend.SendEmailRequest {
-	r := &resend.SendEmailRequest{
-		From: l.Name + " <" + l.From + ">", To: l.To, Cc: l.CC, Bcc: l.BCC, Subject: l.Subject, ReplyTo: l.ReplyTo,
-		Text: l.Text, Html: l.HTML, Headers: maps.Clone(l.Headers),
-	}
+func (l *letter) sender() string { return l.Name + " <" + l.From + ">" }
+
+func (l *letter) headers() map[string]string {
+	h := maps.Clone(l.Headers)
 	if l.MessageID != "" {
-		r.Headers["Message-ID"] = l.MessageID
+		h["Message-ID"] = l.MessageID
 	}
-	if l.At != nil {
-		r.ScheduledAt = l.At.Format(time.RFC3339)
-	}
-	for _, f := range l.Files {
-		kind := f.Type
-		for name, value := range f.Params {
-			kind += "; " + name + "=" + value
-		}
-		r.Attachments = append(r.Attachments, &resend.Attachment{
-			Filename: f.Name, ContentType: kind, ContentId: f.ContentID, Content: f.Content,
-		})
-	}
-	return r
+	return h
 }
 
-func must[T any](value T, err error) T {
+// sdk is the library of a service.
+type sdk interface {
+	send(l *letter) (shown string, err error)
+	many(people []person) error
+}
+
+// person is one of a thousand.
+type person struct{ address, value string }
+
+func main() {
+	newSDK := map[string]func(key string) sdk{
+		"resend-go": newResend, "mailgun-go": newMailgun, "sendgrid-go": newSendGrid,
+	}[os.Getenv("CLIENT")]
+	raw, err := os.ReadFile("../corpus.json")
 	if err != nil {
 		log.Fatal(err)
 	}
-	return value
-}
-
-func main() {
-	client := resend.NewClient(os.Getenv("KEY"))
-	ctx := context.Background()
 	var letters []letter
-	if err := json.Unmarshal(must(os.ReadFile("../corpus.json")), &letters); err != nil {
+	if err := json.Unmarshal(raw, &letters); err != nil {
 		log.Fatal(err)
 	}
-	for i, l := range letters {
-		options := &resend.SendEmailOptions{IdempotencyKey: fmt.Sprint("key-", i)}
-		first := must(client.Emails.SendWithOptions(ctx, l.request(), options))
-		again := must(client.Emails.SendWithOptions(ctx, l.request(), options))
-		fmt.Println("sent", first.Id == again.Id, must(client.Emails.Get(first.Id)).Subject)
-	}
-	for part := range 10 {
-		var mails []*resend.SendEmailRequest
-		for i := range 100 {
-			l := letter{From: "shop@demo.test", Subject: "many", Text: fmt.Sprintf("Hi P<%d>", 100*part+i)}
-			l.To = []string{fmt.Sprintf("many%d@demo.test", 100*part+i)}
-			mails = append(mails, l.request())
+	client := newSDK(os.Getenv("KEY"))
+	for i := range letters {
+		shown, err := client.send(&letters[i])
+		if err != nil {
+			log.Fatal(letters[i].Subject, ": ", err)
 		}
-		fmt.Println("many", len(must(client.Batch.Send(mails)).Data))
+		fmt.Println("sent", shown)
 	}
-	wrong := &resend.SendEmailRequest{From: "shop@demo.test", To: []string{"unknown"}, Subject: "wrong", Text: "t"}
-	_, err := client.Emails.Send(wrong)
-	fmt.Println("wrong", err)
-	part := []*resend.SendEmailRequest{wrong, {From: "shop@demo.test", To: []string{"a@demo.test"}, Subject: "part", Text: "t"}}
-	some := must(client.Batch.SendWithOptions(ctx, part, &resend.BatchSendEmailOptions{
-		BatchValidation: resend.BatchValidationPermissive,
-	}))
-	fmt.Println("part", len(some.Data), some.Errors[0].Index)
-	list := must(client.Emails.List())
-	fmt.Println("list", len(list.Data), list.HasMore)
-	_, err = resend.NewClient("wrong").Emails.Send(wrong)
+	var people []person
+	for i := range 1000 {
+		people = append(people, person{fmt.Sprintf("many%d@demo.test", i), fmt.Sprintf("P<%d>", i)})
+	}
+	if err := client.many(people); err != nil {
+		log.Fatal(err)
+	}
+	_, err = newSDK("wrong").send(&letters[0])
 	fmt.Println("refused", err)
 }
