@@ -100,8 +100,8 @@ func (f *foreign) write(name, content string) {
 	require.NoError(f.t, os.WriteFile(filepath.Join(f.folder, name), []byte(content), 0o600))
 }
 
-// recipe returns the settings of an application in docs/switch.md, one a line, with the addresses of the product. If the
-// page has several rows of the application, has is in the right one.
+// recipe returns the settings of an application in docs/switch.md, one a line, with the addresses of the product. If
+// the page has several rows of the application, has is in the right one.
 func (f *foreign) recipe(application, has string) string {
 	f.t.Helper()
 	page, err := os.ReadFile("../docs/switch.md")

@@ -72,8 +72,8 @@ func requireLines(t *testing.T, out string, lines ...string) {
 	}
 }
 
-// sent returns what the providers have of the mails of each case, by subject, when they are sent. Of one mail to several it is
-// the copy of the first.
+// sent returns what the providers have of the mails of each case, by subject, when they are sent. Of one mail to
+// several it is the copy of the first.
 func (f *foreign) sent(scheduled int) map[string][]simulator.Copy {
 	f.t.Helper()
 	out := map[string][]simulator.Copy{}
@@ -94,8 +94,8 @@ func (f *foreign) sent(scheduled int) map[string][]simulator.Copy {
 	return out
 }
 
-// TestMailgunClients has the libraries that applications use for Mailgun read answers, errors, events and suppressions, and
-// send what is not in the corpus.
+// TestMailgunClients has the libraries that applications use for Mailgun read answers, errors, events and
+// suppressions, and send what is not in the corpus.
 func TestMailgunClients(t *testing.T) {
 	t.Run("JavaScript", func(t *testing.T) {
 		f := newForeign(t, "mailgun")

@@ -19,8 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
-// TestGhostClient has Ghost's own code send a newsletter and fetch its events. The answer to each second request is lost,
-// so that Ghost repeats it, and a provider fails in the middle. Each member gets it once.
+// TestGhostClient has Ghost's own code send a newsletter and fetch its events. The answer to each second request is
+// lost, so that Ghost repeats it, and a provider fails in the middle. Each member gets it once.
 func TestGhostClient(t *testing.T) {
 	f := newForeign(t, "mailgun", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")
 	require.NoError(t, os.CopyFS(f.folder, os.DirFS("testdata/ghost")))
@@ -47,8 +47,8 @@ func TestGhostClient(t *testing.T) {
 	f.do("npm", "pack", "--silent", "ghost@6.65.0")
 	f.do("mkdir", "ghost")
 	f.do("tar", "-xzf", "ghost-6.65.0.tgz", "-C", "ghost")
-	f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "mailgun.js@10.4.0", "form-data@4.0.6", "lodash@4",
-		"handlebars@4", "@tryghost/debug@2.3.14", "@tryghost/errors@3.3.14", "@tryghost/logging@5.4.5",
+	f.do("npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "mailgun.js@10.4.0", "form-data@4.0.6",
+		"lodash@4", "handlebars@4", "@tryghost/debug@2.3.14", "@tryghost/errors@3.3.14", "@tryghost/logging@5.4.5",
 		"@tryghost/metrics@3.6.0")
 	var members []string
 	for i := range 5_000 {

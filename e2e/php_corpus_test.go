@@ -21,7 +21,8 @@ import (
 var phpPackages = []string{
 	"libphp-phpmailer", "wordpress", "php-symfony-postmark-mailer", "php-symfony-sendgrid-mailer", "php-illuminate-mail",
 	"php-illuminate-bus", "php-illuminate-config", "php-illuminate-container", "php-illuminate-events",
-	"php-illuminate-filesystem", "php-illuminate-pipeline", "php-illuminate-view", "php-league-commonmark", "php-swiftmailer",
+	"php-illuminate-filesystem", "php-illuminate-pipeline", "php-illuminate-view", "php-league-commonmark",
+	"php-swiftmailer",
 	"php-tijsverkoyen-css-to-inline-styles", "php-league-config", "php-nette-schema", "php-nette-utils",
 	"php-dflydev-dot-access-data", "php-symfony-css-selector", "php-email-validator", "php-doctrine-lexer",
 }

@@ -113,8 +113,8 @@ func (f *foreign) postfix(s *submission) (addr, log string) {
 }
 
 // TestPostfix has an application send the corpus to a Postfix on its machine that relays all mail, before the product
-// runs. Postfix keeps the mail and repeats it. A mail to more addresses than Postfix puts into a transaction reaches each
-// of them once. A mail that is refused comes back to its sender.
+// runs. Postfix keeps the mail and repeats it. A mail to more addresses than Postfix puts into a transaction reaches
+// each of them once. A mail that is refused comes back to its sender.
 func TestPostfix(t *testing.T) {
 	f, s := newMailer(t)
 	letters := corpus()

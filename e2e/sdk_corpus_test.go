@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSDKCorpus sends the corpus with the libraries for JavaScript, Python and Go, and then a thousand mails with a value
-// each.
+// TestSDKCorpus sends the corpus with the libraries for JavaScript, Python and Go, and then a thousand mails with a
+// value each.
 func TestSDKCorpus(t *testing.T) {
 	for _, way := range []struct {
 		client, program string

@@ -49,7 +49,8 @@ func startMailer(t *testing.T) (*foreign, *submission, []letter) {
 	return f, s, letters
 }
 
-// storedAs requires that a program printed the reply to each mail of the corpus, and that each is the batch with its ID.
+// storedAs requires that a program printed the reply to each mail of the corpus, and that each is the batch with its
+// ID.
 func (f *foreign) storedAs(out string, letters []letter) {
 	f.t.Helper()
 	ids := regexp.MustCompile(`(?m)^sent .*?([0-9a-f]{32})$`).FindAllStringSubmatch(out, -1)
@@ -90,8 +91,9 @@ func TestSMTPCorpus(t *testing.T) {
 				`--ap "$KEY" --from shop@demo.test --to "$1" --data "@$0" --hide-all`, file, strings.Join(to, ","))
 		},
 		"msmtp": func(f *foreign, _ *submission, file string, to []string) {
-			f.do("sh", append([]string{"-c", `exec "$DEBIAN/usr/bin/msmtp" --host=127.0.0.1 --port="$PORT" --tls=on --tls-trust-file="$CA" ` +
-				`--auth=on --user=apikey --passwordeval='echo "$KEY"' --from=shop@demo.test "$@" < "$0"`, file}, to...)...)
+			f.do("sh", append([]string{"-c", `exec "$DEBIAN/usr/bin/msmtp" --host=127.0.0.1 --port="$PORT" --tls=on ` +
+				`--tls-trust-file="$CA" --auth=on --user=apikey --passwordeval='echo "$KEY"' ` +
+				`--from=shop@demo.test "$@" < "$0"`, file}, to...)...)
 		},
 		"net/smtp": func(f *foreign, s *submission, file string, to []string) {
 			raw, err := os.ReadFile(filepath.Join(f.folder, file))

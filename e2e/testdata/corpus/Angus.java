@@ -23,8 +23,9 @@ import org.eclipse.angus.mail.smtp.SMTPTransport;
 class Angus {
     record Attachment(String name, String type, Map<String, String> params, String content_id, String content) {}
 
-    record Letter(String subject, String name, String from, List<String> to, List<String> cc, List<String> bcc, String reply_to,
-            String message_id, String text, String html, Map<String, String> headers, List<Attachment> files, String at) {}
+    record Letter(String subject, String name, String from, List<String> to, List<String> cc, List<String> bcc,
+            String reply_to, String message_id, String text, String html, Map<String, String> headers,
+            List<Attachment> files, String at) {}
 
     static final Map<String, String> ENV = System.getenv();
 
@@ -34,7 +35,8 @@ class Angus {
         properties.put("mail.smtp.starttls.enable", "true");
         properties.put("mail.smtp.starttls.required", "true");
         Session session = Session.getInstance(properties);
-        List<Letter> letters = new Gson().fromJson(Files.readString(Path.of("corpus.json")), new TypeToken<List<Letter>>() {}.getType());
+        String json = Files.readString(Path.of("corpus.json"));
+        List<Letter> letters = new Gson().fromJson(json, new TypeToken<List<Letter>>() {}.getType());
         SMTPTransport starttls = connect(session, "smtp", "PORT", ENV.get("KEY"));
         SMTPTransport tls = connect(session, "smtps", "SSL_PORT", ENV.get("KEY"));
         for (int i = 0; i < letters.size(); i++) {
@@ -87,7 +89,8 @@ class Angus {
             message.setHeader(h.getKey(), jakarta.mail.internet.MimeUtility.encodeText(h.getValue(), "UTF-8", null));
         }
         if (letter.at != null) {
-            message.setHeader("X-Mailgun-Deliver-By", OffsetDateTime.parse(letter.at).format(DateTimeFormatter.RFC_1123_DATE_TIME));
+            String at = OffsetDateTime.parse(letter.at).format(DateTimeFormatter.RFC_1123_DATE_TIME);
+            message.setHeader("X-Mailgun-Deliver-By", at);
         }
         MimeMultipart alternative = new MimeMultipart("alternative");
         text(alternative, letter.text, "plain");
@@ -102,7 +105,8 @@ class Angus {
                 type += "; " + p.getKey() + "=" + p.getValue();
             }
             MimeBodyPart part = new MimeBodyPart();
-            part.setDataHandler(new DataHandler(new ByteArrayDataSource(Base64.getDecoder().decode(file.content), type)));
+            byte[] content = Base64.getDecoder().decode(file.content);
+            part.setDataHandler(new DataHandler(new ByteArrayDataSource(content, type)));
             part.setFileName(file.name);
             if (file.content_id.isEmpty()) {
                 mixed.addBodyPart(part);

@@ -18,16 +18,18 @@ import org.keycloak.truststore.TruststoreProvider;
 import org.keycloak.truststore.TruststoreProviderFactory;
 
 /**
- * Sends the corpus with the code by which Keycloak sends mail, and tries a wrong key. The session of a running Keycloak is
- * imitated: it has no vault and no trusted certificates of its own.
+ * Sends the corpus with the code by which Keycloak sends mail, and tries a wrong key. The session of a running
+ * Keycloak is imitated: it has no vault and no trusted certificates of its own.
  */
 class Keycloak {
-    record Letter(String subject, String name, String from, List<String> to, String reply_to, String text, String html) {}
+    record Letter(String subject, String name, String from, List<String> to, String reply_to, String text,
+            String html) {}
 
     public static void main(String[] args) throws Exception {
         DefaultEmailSenderProvider sender = new DefaultEmailSenderProvider(
                 imitate(KeycloakSession.class), Map.of(AuthenticatorType.BASIC, new PasswordAuthEmailAuthenticator()));
-        List<Letter> letters = new Gson().fromJson(Files.readString(Path.of("corpus.json")), new TypeToken<List<Letter>>() {}.getType());
+        String json = Files.readString(Path.of("corpus.json"));
+        List<Letter> letters = new Gson().fromJson(json, new TypeToken<List<Letter>>() {}.getType());
         for (Letter l : letters) {
             sender.send(realm(l, System.getenv("KEY")), l.to.get(0), l.subject, or(l.text), or(l.html));
             System.out.println("sent");
@@ -68,7 +70,8 @@ class Keycloak {
             if (kind == KeycloakSessionFactory.class) {
                 return imitate(TruststoreProviderFactory.class);
             }
-            return result.isInterface() && result != Provider.class && result != TruststoreProvider.class ? imitate(result) : null;
+            boolean absent = result == Provider.class || result == TruststoreProvider.class;
+            return result.isInterface() && !absent ? imitate(result) : null;
         });
     }
 }

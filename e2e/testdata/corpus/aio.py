@@ -1,5 +1,5 @@
-# Sends the corpus with aiosmtplib by one connection, and by both ports a mail with a wrong key. Then it sends a thousand
-# mails by ten connections at once.
+# Sends the corpus with aiosmtplib by one connection, and by both ports a mail with a wrong key. Then it sends a
+# thousand mails by ten connections at once.
 import asyncio
 import os
 import ssl

@@ -1,12 +1,14 @@
-// Sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each with a value
-// of its own. It prints a line for each mail, and one for a wrong key.
+// Sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each with
+// a value of its own. It prints a line for each mail, and one for a wrong key.
 import {readFileSync} from 'fs';
 
 const {URL: url, KEY: key, CLIENT: name, HOST, PORT, SSL_PORT, CA} = process.env;
 const letters = JSON.parse(readFileSync('corpus.json'));
 const people = Array.from({length: 1000}, (_, i) => ({email: `many${i}@demo.test`, value: `P<${i}>`}));
 const chunks = size => Array.from({length: people.length / size}, (_, i) => people.slice(i * size, i * size + size));
-const plain = people => people.map(p => ({from: 'shop@demo.test', to: p.email, subject: 'many', text: `Hi ${p.value}`}));
+const plain = people => people.map(p => ({
+	from: 'shop@demo.test', to: p.email, subject: 'many', text: `Hi ${p.value}`,
+}));
 const type = file => Object.entries(file.params ?? {}).reduce((all, [k, v]) => `${all}; ${k}=${v}`, file.type);
 const from = l => `${l.name} <${l.from}>`;
 const headers = l => ({...l.headers, ...(l.message_id && {'Message-ID': l.message_id})});
@@ -21,11 +23,14 @@ const clients = {
 		const send = async m => (await mg.messages.create('demo.test', m)).id;
 		return {
 			send: l => send({
-				from: from(l), to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined, subject: l.subject, text: or(l.text), html: or(l.html),
-				'h:Reply-To': or(l.reply_to), ...Object.fromEntries(Object.entries(headers(l)).map(([k, v]) => ['h:' + k, v])),
+				from: from(l), to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined, subject: l.subject,
+				text: or(l.text), html: or(l.html), 'h:Reply-To': or(l.reply_to),
+				...Object.fromEntries(Object.entries(headers(l)).map(([k, v]) => ['h:' + k, v])),
 				'o:deliverytime': l.at ? new Date(l.at).toUTCString() : undefined,
-				attachment: files(l, (f, data) => f.content_id ? null : {filename: f.name, data, contentType: type(f)}).filter(f => f),
-				inline: files(l, (f, data) => f.content_id ? {filename: f.content_id, data, contentType: f.type} : null).filter(f => f),
+				attachment: files(l, (f, data) => !f.content_id && {filename: f.name, data, contentType: type(f)})
+					.filter(f => f),
+				inline: files(l, (f, data) => f.content_id && {filename: f.content_id, data, contentType: f.type})
+					.filter(f => f),
 			}),
 			many: () => send({
 				from: 'shop@demo.test', to: people.map(p => p.email), subject: 'many', text: 'Hi %recipient.value%',
@@ -44,9 +49,11 @@ const clients = {
 		return {
 			send: async l => {
 				const {id} = must(await resend.emails.send({
-					from: from(l), to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined, subject: l.subject, text: or(l.text), html: or(l.html),
-					replyTo: or(l.reply_to), headers: headers(l), scheduledAt: l.at ?? undefined,
-					attachments: files(l, (f, content) => ({filename: f.name, content, contentType: type(f), contentId: or(f.content_id)})),
+					from: from(l), to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined, subject: l.subject,
+					text: or(l.text), html: or(l.html), replyTo: or(l.reply_to), headers: headers(l), scheduledAt: l.at ?? undefined,
+					attachments: files(l, (f, content) => ({
+						filename: f.name, content, contentType: type(f), contentId: or(f.content_id),
+					})),
 				}));
 				return must(await resend.emails.get(id)).subject;
 			},
@@ -61,15 +68,19 @@ const clients = {
 		const client = new ServerClient(key, {requestHost: url.replace('http://', ''), useHttps: false});
 		return {
 			send: async l => (await client.sendEmail({
-				From: from(l), To: l.to.join(', '), Cc: l.cc?.join(', '), Bcc: l.bcc?.join(', '), Subject: l.subject, TextBody: or(l.text),
-				HtmlBody: or(l.html), ReplyTo: or(l.reply_to), Headers: Object.entries(headers(l)).map(([Name, Value]) => ({Name, Value})),
+				From: from(l), To: l.to.join(', '), Cc: l.cc?.join(', '), Bcc: l.bcc?.join(', '),
+				Subject: l.subject, TextBody: or(l.text), HtmlBody: or(l.html), ReplyTo: or(l.reply_to),
+				Headers: Object.entries(headers(l)).map(([Name, Value]) => ({Name, Value})),
 				Attachments: files(l, (f, content) => ({
-					Name: f.name, Content: content.toString('base64'), ContentType: type(f), ContentID: f.content_id ? 'cid:' + f.content_id : null,
+					Name: f.name, Content: content.toString('base64'), ContentType: type(f),
+					ContentID: f.content_id ? 'cid:' + f.content_id : null,
 				})),
 			})).MessageID,
 			many: async () => {
 				for (const part of chunks(500)) {
-					await client.sendEmailBatch(plain(part).map(m => ({From: m.from, To: m.to, Subject: m.subject, TextBody: m.text})));
+					await client.sendEmailBatch(plain(part).map(m => ({
+						From: m.from, To: m.to, Subject: m.subject, TextBody: m.text,
+					})));
 				}
 			},
 			status: e => e.statusCode,
@@ -84,8 +95,9 @@ const clients = {
 		mail.setClient(client);
 		return {
 			send: async l => (await mail.send({
-				from: {email: l.from, name: l.name}, to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined, subject: l.subject, text: or(l.text),
-				html: or(l.html), replyTo: or(l.reply_to), headers: headers(l), sendAt: l.at ? Date.parse(l.at) / 1000 : undefined,
+				from: {email: l.from, name: l.name}, to: l.to, cc: l.cc ?? undefined, bcc: l.bcc ?? undefined,
+				subject: l.subject, text: or(l.text), html: or(l.html), replyTo: or(l.reply_to), headers: headers(l),
+				sendAt: l.at ? Date.parse(l.at) / 1000 : undefined,
 				attachments: files(l, (f, content) => ({
 					filename: f.name, type: type(f), content: content.toString('base64'),
 					...(f.content_id ? {disposition: 'inline', content_id: f.content_id} : {disposition: 'attachment'}),
@@ -106,8 +118,8 @@ const clients = {
 		let n = 0;
 		return {
 			send: async l => (await ways[n++ % 2].sendMail({
-				from: {name: l.name, address: l.from}, to: l.to, cc: l.cc, bcc: l.bcc, subject: l.subject, text: or(l.text), html: or(l.html),
-				replyTo: or(l.reply_to), messageId: or(l.message_id),
+				from: {name: l.name, address: l.from}, to: l.to, cc: l.cc, bcc: l.bcc, subject: l.subject,
+				text: or(l.text), html: or(l.html), replyTo: or(l.reply_to), messageId: or(l.message_id),
 				headers: {...l.headers, ...(l.at && {'X-Mailgun-Deliver-By': new Date(l.at).toUTCString()})},
 				attachments: files(l, (f, content) => ({filename: f.name, content, contentType: type(f), cid: or(f.content_id)})),
 			})).response,

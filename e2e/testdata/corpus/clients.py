@@ -1,5 +1,5 @@
-# Sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each with a value
-# of its own. It prints a line for each mail, and one for a wrong key.
+# Sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each with a
+# value of its own. It prints a line for each mail, and one for a wrong key.
 import base64
 import json
 import os
@@ -61,7 +61,8 @@ class SendGrid:
         from sendgrid.helpers.mail import (Attachment, Bcc, Cc, ContentId, Disposition, FileContent, FileName, FileType,
                                            From, Header, Mail, ReplyTo, SendAt, To)
 
-        mail = Mail(From(l["from"], l["name"]), [To(a) for a in l["to"]], l["subject"], l["text"] or None, l["html"] or None)
+        mail = Mail(From(l["from"], l["name"]), [To(a) for a in l["to"]], l["subject"], l["text"] or None,
+                    l["html"] or None)
         for address in l["cc"] or []:
             mail.add_cc(Cc(address))
         for address in l["bcc"] or []:
@@ -103,8 +104,8 @@ class Mailgun:
         return answer.json()["id"]
 
     def send(self, l, _):
-        data = {"from": f"{l['name']} <{l['from']}>", "to": l["to"], "cc": l["cc"], "bcc": l["bcc"], "subject": l["subject"],
-                "text": l["text"], "html": l["html"], "h:Reply-To": l["reply_to"]}
+        data = {"from": f"{l['name']} <{l['from']}>", "to": l["to"], "cc": l["cc"], "bcc": l["bcc"],
+                "subject": l["subject"], "text": l["text"], "html": l["html"], "h:Reply-To": l["reply_to"]}
         data |= {"h:" + field: value for field, value in headers(l).items()}
         if l["at"]:
             data["o:deliverytime"] = format_datetime(when(l))
@@ -137,7 +138,8 @@ class Smtplib:
 
     def many(self):
         for to, value in people:
-            self.ways[1].sendmail("shop@demo.test", to, f"From: shop@demo.test\r\nTo: {to}\r\nSubject: many\r\n\r\nHi {value}")
+            mail = f"From: shop@demo.test\r\nTo: {to}\r\nSubject: many\r\n\r\nHi {value}"
+            self.ways[1].sendmail("shop@demo.test", to, mail)
 
 
 clients = {"resend": Resend, "sendgrid": SendGrid, "mailgun": Mailgun, "smtplib": Smtplib}

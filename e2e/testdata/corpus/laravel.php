@@ -32,7 +32,8 @@ function manager(string $key): MailManager
         ],
         'services' => [
             'mailgun' => [
-                'domain' => 'demo.test', 'secret' => $key, 'endpoint' => getenv('HTTPS'), 'guzzle' => ['verify' => getenv('CA')],
+                'domain' => 'demo.test', 'secret' => $key, 'endpoint' => getenv('HTTPS'),
+                'guzzle' => ['verify' => getenv('CA')],
             ],
         ],
     ]);
@@ -79,7 +80,8 @@ $send = function (MailManager $manager, array $letter) {
                 $cid = $m->embedData($content, $file['name'], $file['type']);
                 $page->html = str_replace('cid:' . $file['content_id'], $cid, $page->html);
             } else {
-                $type = $file['type'] . (isset($file['params']['method']) ? '; method=' . $file['params']['method'] : '');
+                $method = $file['params']['method'] ?? '';
+                $type = $file['type'] . ($method ? "; method=$method" : '');
                 $m->attachData($content, $file['name'], ['mime' => $type]);
             }
         }

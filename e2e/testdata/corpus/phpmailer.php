@@ -47,11 +47,12 @@ foreach (json_decode(file_get_contents('corpus.json'), true) as $letter) {
     }
     foreach ($letter['files'] ?? [] as $file) {
         $content = base64_decode($file['content']);
-        $type = $file['type'] . implode(array_map(fn ($k, $v) => "; $k=$v", array_keys($file['params'] ?? []), $file['params'] ?? []));
+        $method = $file['params']['method'] ?? '';
+        $type = $file['type'] . ($method ? "; method=$method" : '');
         if ($file['content_id']) {
-            $mail->addStringEmbeddedImage($content, $file['content_id'], $file['name'], PHPMailer::ENCODING_BASE64, $type);
+            $mail->addStringEmbeddedImage($content, $file['content_id'], $file['name'], 'base64', $type);
         } else {
-            $mail->addStringAttachment($content, $file['name'], PHPMailer::ENCODING_BASE64, $type);
+            $mail->addStringAttachment($content, $file['name'], 'base64', $type);
         }
     }
     $mail->send();

@@ -1,5 +1,5 @@
-# Sends the corpus with Action Mailer, by the settings in recipe.txt as an application reads them. What GitLab, Discourse
-# and Mastodon make of them was taken from their sources.
+# Sends the corpus with Action Mailer, by the settings in recipe.txt as an application reads them. What GitLab,
+# Discourse and Mastodon make of them was taken from their sources.
 require "action_mailer"
 require "base64"
 require "json"
@@ -18,8 +18,8 @@ def settings(application, recipe, key)
   when "GitLab"
     gitlab = recipe.scan(/\['smtp_(\w+)'\] = (.*)$/).to_h.transform_values { |v| v == "KEY" ? key : eval(v) }
     { authentication: gitlab["authentication"].to_sym, address: gitlab["address"], port: gitlab["port"],
-      user_name: gitlab["user_name"], password: gitlab["password"], enable_starttls_auto: gitlab["enable_starttls_auto"],
-      openssl_verify_mode: "peer" }
+      user_name: gitlab["user_name"], password: gitlab["password"],
+      enable_starttls_auto: gitlab["enable_starttls_auto"], openssl_verify_mode: "peer" }
   when "Discourse"
     { address: env["DISCOURSE_SMTP_ADDRESS"], port: env["DISCOURSE_SMTP_PORT"], authentication: "plain",
       user_name: env["DISCOURSE_SMTP_USER_NAME"], password: env["DISCOURSE_SMTP_PASSWORD"],
@@ -43,7 +43,8 @@ class Mailer < ActionMailer::Base
       (f["content_id"].empty? ? attachments : attachments.inline)[f["name"]] = content
     end
     sender = Mail::Address.new(l["from"]).tap { |a| a.display_name = l["name"] }.format
-    mail(from: sender, to: l["to"], cc: l["cc"], bcc: l["bcc"], reply_to: l["reply_to"].presence, subject: l["subject"]) do |format|
+    mail(from: sender, to: l["to"], cc: l["cc"], bcc: l["bcc"], reply_to: l["reply_to"].presence,
+      subject: l["subject"]) do |format|
       format.text { render plain: l["text"] } unless l["text"].empty?
       format.html { render html: l["html"].html_safe } unless l["html"].empty?
     end

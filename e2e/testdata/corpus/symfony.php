@@ -58,7 +58,8 @@ foreach (json_decode(file_get_contents('corpus.json'), true) as $letter) {
     }
     foreach ($letter['files'] ?? [] as $file) {
         $content = base64_decode($file['content']);
-        $type = $file['type'] . implode(array_map(fn ($k, $v) => "; $k=$v", array_keys($file['params'] ?? []), $file['params'] ?? []));
+        $method = $file['params']['method'] ?? '';
+        $type = $file['type'] . ($method ? "; method=$method" : '');
         if ($file['content_id']) {
             $mail->embed($content, $file['content_id'], $type); // its content id is its name
         } else {

@@ -1,9 +1,10 @@
 <?php
-// Sends the corpus with wp_mail of WordPress, without its database. The settings are those that WP Mail SMTP makes of the
-// constants in docs/switch.md.
+// Sends the corpus with wp_mail of WordPress, without its database. The settings are those that WP Mail SMTP makes of
+// the constants in docs/switch.md.
 const WPINC = 'wp-includes';
 define('ABSPATH', getenv('WORDPRESS') . '/');
-foreach (['load', 'plugin', 'functions', 'formatting', 'option', 'general-template', 'class-wp-error', 'pluggable'] as $file) {
+$parts = ['load', 'plugin', 'functions', 'formatting', 'option', 'general-template', 'class-wp-error', 'pluggable'];
+foreach ($parts as $file) {
     require_once ABSPATH . WPINC . "/$file.php";
 }
 add_filter('pre_option_blog_charset', fn () => 'UTF-8');

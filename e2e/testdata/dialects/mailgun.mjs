@@ -1,5 +1,5 @@
-// Sends mail with mailgun.js and with nodemailer-mailgun-transport, and reads events and suppressions. The subject of each
-// mail names its case. It prints a line for each case.
+// Sends mail with mailgun.js and with nodemailer-mailgun-transport, and reads events and suppressions. The subject of
+// each mail names its case. It prints a line for each case.
 import FormData from 'form-data';
 import Mailgun from 'mailgun.js';
 import nodemailer from 'nodemailer';

@@ -43,12 +43,14 @@ async function send(batch) {
 
 // automation sends a mail of an automation, as that of a new member. Ghost finds it by the id of the answer.
 async function automation() {
-	const mail = {subject: 'Welcome', html: '<p>Hi</p>', plaintext: 'Hi', from: 'blog@demo.test', tags: ['automation-email']};
+	const tags = ['automation-email'];
+	const mail = {subject: 'Welcome', html: '<p>Hi</p>', plaintext: 'Hi', from: 'blog@demo.test', tags};
 	const {id} = await client.send(mail, {'new@demo.test': {}}, []);
 	const found = [];
 	for (let n = 0; n < 400 && !found.length; n++) {
-		const batchHandler = events => found.push(...events.filter(e => normalizeMailgunMessageId(e.providerId) === normalizeMailgunMessageId(id)));
-		await fetchMailgunEvents({config, settings, tags: ['automation-email'], batchHandler, begin, end: new Date()});
+		const is = e => normalizeMailgunMessageId(e.providerId) === normalizeMailgunMessageId(id);
+		const batchHandler = events => found.push(...events.filter(is));
+		await fetchMailgunEvents({config, settings, tags, batchHandler, begin, end: new Date()});
 		await new Promise(done => setTimeout(done, 200));
 	}
 	console.log('automation', found[0].type, found[0].recipientEmail);
@@ -77,7 +79,8 @@ async function main() {
 	Object.values(last).forEach(state => counts[state] = (counts[state] ?? 0) + 1);
 	console.log('events', JSON.stringify(counts));
 	for (const m of complained) {
-		console.log('on again', await client.removeBounce(m), await client.removeComplaint(m), await client.removeUnsubscribe(m));
+		const removed = [await client.removeBounce(m), await client.removeComplaint(m), await client.removeUnsubscribe(m)];
+		console.log('on again', ...removed);
 	}
 }
 process.argv[2] === 'automation' ? automation() : main();

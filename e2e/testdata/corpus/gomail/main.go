@@ -128,7 +128,10 @@ func main() {
 		}
 		return env
 	}
-	send := map[string]func(*letter, map[string]string) error{"Grafana": sendGrafana, "Supabase": sendSupabase}[os.Getenv("APPLICATION")]
+	send := sendGrafana
+	if os.Getenv("APPLICATION") == "Supabase" {
+		send = sendSupabase
+	}
 	for _, l := range letters {
 		if err := send(&l, settings(os.Getenv("KEY"))); err != nil {
 			log.Fatal(l.Subject, err)

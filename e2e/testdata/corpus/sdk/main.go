@@ -1,5 +1,5 @@
-// Command sdk sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it allows, each
-// with a value of its own. It prints a line for each mail, and one for a wrong key.
+// Command sdk sends the corpus with the library that CLIENT names, then a thousand mails in as few calls as it
+// allows, each with a value of its own. It prints a line for each mail, and one for a wrong key.
 package main
 
 import (
