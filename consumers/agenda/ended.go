@@ -13,16 +13,15 @@ const maxEnded = 200_000
 // need no read. It only saves work: a batch that it does not hold is read.
 type ended struct {
 	mu      sync.Mutex
-	upTo    int // number of the last command when they ended: a later one may send mail again
 	batches map[models.ID]struct{}
 }
 
-// note notes summaries that were stored after the commands up to a number.
-func (e *ended) note(sums []models.ChunkSummary, upTo int) {
+// note notes summaries that were stored.
+func (e *ended) note(sums []models.ChunkSummary) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.batches == nil || e.upTo != upTo {
-		e.upTo, e.batches = upTo, map[models.ID]struct{}{}
+	if e.batches == nil {
+		e.batches = map[models.ID]struct{}{}
 	}
 	for i := range sums {
 		switch c := &sums[i]; {
@@ -35,7 +34,7 @@ func (e *ended) note(sums []models.ChunkSummary, upTo int) {
 }
 
 // take reports whether the batch of an entry is among them, and forgets it.
-func (e *ended) take(entry *models.AgendaEntry, upTo int) bool {
+func (e *ended) take(entry *models.AgendaEntry) bool {
 	if entry.Kind != models.LookAtBatch || entry.Chunks != 1 {
 		return false
 	}
@@ -43,12 +42,12 @@ func (e *ended) take(entry *models.AgendaEntry, upTo int) bool {
 	defer e.mu.Unlock()
 	_, ok := e.batches[entry.ID]
 	delete(e.batches, entry.ID)
-	return ok && e.upTo == upTo
+	return ok
 }
 
 // Counted notes summaries that were just stored. Only a process that is alone knows that no other one stored later ones.
 func (a *Agenda) Counted(sums []models.ChunkSummary) {
 	if a.cfg.Sole {
-		a.ended.note(sums, a.Follower.Rules().UpTo())
+		a.ended.note(sums)
 	}
 }

@@ -27,6 +27,13 @@ func (r *readings) Summaries(
 	return r.Store.Summaries(ctx, user, batch, from)
 }
 
+func retry(t *testing.T, f *fixture, batch models.ID) {
+	done, err := f.Follower.Append(t.Context(), &models.Command{Kind: models.RetryBatch, Batch: batch, By: "test"},
+		func(*control.Rules) bool { return true })
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
 // TestEndedMailIsNotRead: a batch of one chunk whose mail has ended is not read, unless another process, a command or a
 // later summary may have changed that.
 func TestEndedMailIsNotRead(t *testing.T) {
@@ -44,10 +51,11 @@ func TestEndedMailIsNotRead(t *testing.T) {
 		"open again":      {then: []models.Summary{over, waits}, reads: 1},
 		"other processes": {shared: true, then: []models.Summary{over}, reads: 1},
 		"after a command": {then: []models.Summary{over}, reads: 1, change: func(t *testing.T, f *fixture, e *models.AgendaEntry) {
-			done, err := f.Follower.Append(t.Context(), &models.Command{Kind: models.RetryBatch, Batch: e.ID, By: "test"},
-				func(*control.Rules) bool { return true })
-			require.NoError(t, err)
-			require.True(t, done)
+			retry(t, f, e.ID)
+			f.Counted([]models.ChunkSummary{{User: e.User, Chunk: e.ID, Summary: over}}) // a late event of what has ended
+		}},
+		"after one for another batch": {then: []models.Summary{over}, change: func(t *testing.T, f *fixture, _ *models.AgendaEntry) {
+			retry(t, f, models.NewBatchID(time.Now()))
 		}},
 		"several chunks": {then: []models.Summary{over}, reads: 1, change: func(_ *testing.T, _ *fixture, e *models.AgendaEntry) {
 			e.Chunks = 2

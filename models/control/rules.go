@@ -256,6 +256,13 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	return out
 }
 
+// Commanded reports whether a command for a batch is in effect.
+func (r *Rules) Commanded(batch models.ID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.batches[batch] != nil
+}
+
 // Scheduled returns a batch with the times that are in effect.
 func (r *Rules) Scheduled(b *models.Batch) *models.Batch {
 	rule := r.Batch(b)
