@@ -417,15 +417,17 @@ func TestRepeats(t *testing.T) {
 // A message is accepted once if the store failed before: the client sends it again, also without a Message-ID.
 func TestRepeatAfterFailure(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	for _, message := range []string{letter("Message-ID: <1@app.example.com>"), letter()} {
-		p := r.login()
-		r.store.before(func(context.Context) error { return models.ErrOutcomeUnknown })
-		require.Contains(t, p.mail(message, "bob@example.com"), "451 4.3.0")
-		r.store.before(nil)
-		r.batchOf(id(t, p.mail(message, "bob@example.com")))
-	}
-	require.Len(t, r.batches(), 2)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for _, message := range []string{letter("Message-ID: <1@app.example.com>"), letter()} {
+			p := r.login()
+			r.store.before(func(context.Context) error { return models.ErrOutcomeUnknown })
+			require.Contains(t, p.mail(message, "bob@example.com"), "451 4.3.0")
+			r.store.before(nil)
+			r.batchOf(id(t, p.mail(message, "bob@example.com")))
+		}
+		require.Len(t, r.batches(), 2)
+	})
 }
 
 // A test is not sent, and is answered like a mail. A broadcast is bulk mail.
