@@ -35,7 +35,7 @@ var aboutTable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE)\s(?:.*?\b(?:
 func about(text string) string {
 	m := aboutTable.FindStringSubmatch(text)
 	switch {
-	case m == nil, m[2] == "settings", m[2] == "system", strings.HasSuffix(m[2], "_buckets"):
+	case m == nil, m[2] == "settings", strings.HasPrefix(m[2], "system"), strings.HasSuffix(m[2], "_buckets"):
 		return ""
 	case strings.Contains(text, " IF "):
 		return "compare-and-set " + m[2]
@@ -58,11 +58,14 @@ func (n *requestCount) take() life.Count {
 }
 
 func (n *requestCount) ObserveQuery(_ context.Context, q gocql.ObservedQuery) {
-	if what := about(q.Statement); what != "" {
+	if what := about(q.Statement); what != "" && q.Err == nil { // one that failed is tried again
 		n.add(what)
 	}
 }
 
 func (n *requestCount) ObserveBatch(_ context.Context, b gocql.ObservedBatch) {
+	if b.Err != nil {
+		return
+	}
 	n.add(fmt.Sprintf("batch of %d: %s", len(b.Statements), about(b.Statements[0])))
 }
