@@ -29,23 +29,16 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		return nil
 	}
 	return s.db.call(ctx, func() error {
-		puts, err := s.agendaRows(ctx, es)
+		version, err := s.db.stamp(ctx)
 		if err != nil {
 			return err
 		}
-		return s.db.engine.Put(ctx, puts...)
+		return s.db.engine.Put(ctx, agendaRows(es, s.Now(), version)...)
 	}, "schedule %d entries", len(es))
 }
 
-func (s *Store) agendaRows(ctx context.Context, es []models.AgendaEntry) ([]shapes.Put, error) {
-	if len(es) == 0 {
-		return nil, nil
-	}
-	now := s.Now()
-	version, err := s.db.stamp(ctx)
-	if err != nil {
-		return nil, err
-	}
+// agendaRows returns the rows of entries, which have a version.
+func agendaRows(es []models.AgendaEntry, now time.Time, version int64) []shapes.Put {
 	stamped := time.UnixMicro(version)
 	return mapped(es, func(e *models.AgendaEntry) shapes.Put {
 		due := e.Due
@@ -59,7 +52,7 @@ func (s *Store) agendaRows(ctx context.Context, es []models.AgendaEntry) ([]shap
 			Value:   codec.EncodeAgendaEntry(e),
 			TTL:     max(due.Sub(stamped), 0) + agendaKeep,
 		}}
-	}), nil
+	})
 }
 
 // Agenda implements models.Store. An entry whose value is damaged has only what is in its key.

@@ -87,12 +87,19 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		if first.ID != b.ID || b.ID != b.ID.Batch() {
 			return fmt.Errorf("%w: its first chunk is %s", models.ErrInvalid, first.ID)
 		}
-		entries, err := s.agendaRows(ctx, es)
-		if _, single := s.db.engine.(shapes.Leaser); err == nil && !single && len(entries) > 0 {
-			err, entries = s.db.engine.Put(ctx, entries...), nil
+		var entries []shapes.Put
+		if len(es) > 0 {
+			version, err := s.db.stamp(ctx)
+			if err != nil {
+				return err
+			}
+			entries = agendaRows(es, s.Now(), version)
 		}
-		if err != nil {
-			return err
+		if _, single := s.db.engine.(shapes.Leaser); !single && len(entries) > 0 {
+			if err := s.db.engine.Put(ctx, entries...); err != nil {
+				return err
+			}
+			entries = nil
 		}
 		listed := shapes.Put{Table: &batchList, Row: shapes.Row{Part: []byte(b.User), Key: b.ID[:], Version: 1}}
 		refused, there, err := s.db.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
