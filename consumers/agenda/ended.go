@@ -2,6 +2,7 @@ package agenda
 
 import (
 	"sync"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -9,15 +10,15 @@ import (
 // maxEnded bounds the batches that ended holds.
 const maxEnded = 200_000
 
-// ended holds the batches of one chunk whose mail has ended, by the summary that this process stored last. Their entries
-// need no read. It only saves work: a batch that it does not hold is read.
+// ended holds the batches of one chunk whose mail ended before the agenda looks at it first, by the summary that this
+// process stored last. That look needs no read. It only saves work: a batch that it does not hold is read.
 type ended struct {
 	mu      sync.Mutex
 	batches map[models.ID]struct{}
 }
 
-// note notes summaries that were stored.
-func (e *ended) note(sums []models.ChunkSummary) {
+// note notes summaries that were stored. The agenda looks at a batch a recheck after it was accepted.
+func (e *ended) note(sums []models.ChunkSummary, recheck time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.batches == nil {
@@ -27,7 +28,10 @@ func (e *ended) note(sums []models.ChunkSummary) {
 		switch c := &sums[i]; {
 		case c.Summary.Open() > 0:
 			delete(e.batches, c.Chunk)
-		case c.Chunk == c.Chunk.Batch() && len(e.batches) < maxEnded:
+		case c.Chunk == c.Chunk.Batch() && time.Since(c.Chunk.Time()) < recheck:
+			if len(e.batches) >= maxEnded {
+				clear(e.batches)
+			}
 			e.batches[c.Chunk] = struct{}{}
 		}
 	}
@@ -48,6 +52,6 @@ func (e *ended) take(entry *models.AgendaEntry) bool {
 // Counted notes summaries that were just stored. Only a process that is alone knows that no other one stored later ones.
 func (a *Agenda) Counted(sums []models.ChunkSummary) {
 	if a.cfg.Sole {
-		a.ended.note(sums)
+		a.ended.note(sums, a.cfg.Recheck)
 	}
 }

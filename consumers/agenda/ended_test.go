@@ -80,3 +80,21 @@ func TestEndedMailIsNotRead(t *testing.T) {
 		})
 	}
 }
+
+// TestEndedIsBounded: mail is noted only while the agenda has not looked at it, so that late events do not fill the
+// memory. What is full is emptied.
+func TestEndedIsBounded(t *testing.T) {
+	t.Parallel()
+	e, over := &ended{}, models.Summary{Accepted: 1, Success: 1}
+	note := func(at time.Time) {
+		e.note([]models.ChunkSummary{{Chunk: models.NewBatchID(at), Summary: over}}, time.Minute)
+	}
+	note(time.Now().Add(-2 * time.Minute))
+	require.Empty(t, e.batches)
+	for range maxEnded {
+		note(time.Now())
+	}
+	require.Len(t, e.batches, maxEnded)
+	note(time.Now())
+	require.Len(t, e.batches, 1)
+}
