@@ -87,24 +87,17 @@ func putUnfinished(ctx context.Context, store models.Store, user string, lane mo
 		return nil, err
 	}
 	for i, id := range ids {
-		batch := models.Batch{
-			ID:         id,
-			User:       user,
-			Lane:       lane,
-			OnUnknown:  models.Hold,
-			Recipients: 1,
-			Chunks:     1,
-			ExpiresAt:  now.Add(24 * time.Hour),
-			Content: models.Content{
-				From:    models.Address{Email: "shop@bench.test"},
-				Subject: "Your order",
-				Text:    "It is on its way.",
-			},
-		}
-		to := models.Recipient{Email: fmt.Sprintf("%s%d@bench.test", lane, i)}
-		if err := store.PutBatch(ctx, batch, models.Chunk{ID: id, Recipients: []models.Recipient{to}}); err != nil {
+		if err := putMail(ctx, store, id, user, lane, fmt.Sprintf("%s%d@bench.test", lane, i)); err != nil {
 			return nil, err
 		}
 	}
 	return ids, nil
+}
+
+// putMail stores a batch to one address, which expires a day after it was created.
+func putMail(ctx context.Context, store models.Store, id models.ID, user string, lane models.Lane, to string) error {
+	b := models.Batch{ID: id, User: user, Lane: lane, OnUnknown: models.Hold, Recipients: 1, Chunks: 1,
+		ExpiresAt: id.Time().Add(24 * time.Hour), Content: models.Content{From: models.Address{Email: "shop@bench.test"},
+			Subject: "Your order", Text: "It is on its way."}}
+	return store.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: to}}})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -9,10 +10,12 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+const seeders = 16 // goroutines that store data before a measurement
+
 // single measures mails that are posted one by one, from the post to the provider, and what each costs the product.
 func (b *bench) single(be *backend) error {
 	n := b.deliver / 10
-	var keys []string
+	keys := make([]string, b.users)
 	for _, row := range []struct {
 		how string
 		o   rigOptions
@@ -22,12 +25,9 @@ func (b *bench) single(be *backend) error {
 		{"256 connections", rigOptions{posting: 256}},
 		{"64 connections, with all events", rigOptions{posting: 64, webhooks: true}},
 		{fmt.Sprintf("64 connections, %s batches stored before", thousands(int64(b.stored))),
-			rigOptions{posting: 64, seed: b.putStored}},
+			rigOptions{posting: 64, seed: putStored(b.ctx, b.stored)}},
 		{fmt.Sprintf("64 connections, %s users", thousands(int64(b.users))),
-			rigOptions{posting: 64, seed: func(s models.Store) (err error) {
-				keys, err = b.putUsers(s)
-				return err
-			}, keys: func(i int) string { return keys[i%len(keys)] }}},
+			rigOptions{posting: 64, seed: putUsers(b.ctx, keys), keys: func(i int) string { return keys[i%len(keys)] }}},
 	} {
 		title := fmt.Sprintf("accept to provider, %s mails one by one, %s", thousands(int64(n)), row.how)
 		fmt.Fprintln(os.Stderr, be.title+":", title)
@@ -45,36 +45,36 @@ func (b *bench) single(be *backend) error {
 	return nil
 }
 
-// putStored stores batches whose mail has not been looked at.
-func (b *bench) putStored(s models.Store) error {
-	u, err := s.UserByName(b.ctx, "bench")
-	if err != nil {
-		return err
-	}
-	day := time.Now().Add(-24 * time.Hour)
-	_, err = each(b.stored, b.conns, func(i int) error {
-		batch := models.Batch{ID: models.NewBatchID(day.Add(time.Duration(i) * time.Millisecond)), User: u.ID,
-			Content: models.Content{From: models.Address{Email: "shop@bench.test"}, Subject: "Your order", Text: "Thank you."},
-			Lane:    models.Bulk, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, ExpiresAt: day.Add(time.Hour)}
-		to := []models.Recipient{{Email: fmt.Sprintf("user%d@bench.test", i)}}
-		return s.PutBatch(b.ctx, batch, models.Chunk{ID: batch.ID, Recipients: to})
-	})
-	return err
-}
-
-// putUsers creates users and returns a key of each.
-func (b *bench) putUsers(s models.Store) ([]string, error) {
-	keys := make([]string, b.users)
-	_, err := each(b.users, b.conns, func(i int) error {
-		u := models.User{ID: models.NewUserID(), Name: fmt.Sprintf("user-%d", i), Created: time.Now()}
-		if err := s.CreateUser(b.ctx, u); err != nil {
+// putStored returns a function that stores n batches of the user, which were accepted a day ago.
+func putStored(ctx context.Context, n int) func(models.Store) error {
+	return func(s models.Store) error {
+		u, err := s.UserByName(ctx, "bench")
+		if err != nil {
 			return err
 		}
-		k, secret := models.NewKey(u.ID, "bench", time.Now())
-		keys[i] = secret
-		return s.CreateKey(b.ctx, k)
-	})
-	return keys, err
+		day := time.Now().Add(-24 * time.Hour)
+		_, err = each(n, seeders, func(i int) error {
+			id := models.NewBatchID(day.Add(time.Duration(i) * time.Millisecond))
+			return putMail(ctx, s, id, u.ID, models.Bulk, fmt.Sprintf("user%d@bench.test", i))
+		})
+		return err
+	}
+}
+
+// putUsers creates users and fills keys with one of each.
+func putUsers(ctx context.Context, keys []string) func(models.Store) error {
+	return func(s models.Store) error {
+		_, err := each(len(keys), seeders, func(i int) error {
+			u := models.User{ID: models.NewUserID(), Name: fmt.Sprintf("user-%d", i), Created: time.Now()}
+			if err := s.CreateUser(ctx, u); err != nil {
+				return err
+			}
+			k, secret := models.NewKey(u.ID, "bench", time.Now())
+			keys[i] = secret
+			return s.CreateKey(ctx, k)
+		})
+		return err
+	}
 }
 
 // as returns a client with the key of a post.
