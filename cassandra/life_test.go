@@ -3,10 +3,8 @@ package cassandra
 import (
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/gocql/gocql"
@@ -17,15 +15,14 @@ import (
 // TestLife: the requests of a mail's whole life are those that the documents say.
 func TestLife(t *testing.T) {
 	c := sharedConfig(t)
-	n := &requestCount{count: life.Count{}}
+	n := &requestCount{}
 	c.observer = n
-	life.Verify(t, "..", "Cassandra", life.Record(t, false).Replay(t, open(t, c).Engine(), n.take))
+	life.Verify(t, "..", "Cassandra", life.Record(t, false).Replay(t, open(t, c).Engine(), &n.Counter))
 }
 
 // requestCount counts requests by what they do and their table.
 type requestCount struct {
-	mu    sync.Mutex
-	count life.Count
+	life.Counter
 }
 
 var aboutTable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE)\s(?:.*?\b(?:FROM|INTO)\s+)?(\w+)`)
@@ -43,23 +40,9 @@ func about(text string) string {
 	return strings.ToLower(m[1]) + " " + m[2]
 }
 
-func (n *requestCount) add(what string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.count[what]++
-}
-
-func (n *requestCount) take() life.Count {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := maps.Clone(n.count)
-	clear(n.count)
-	return out
-}
-
 func (n *requestCount) ObserveQuery(_ context.Context, q gocql.ObservedQuery) {
 	if what := about(q.Statement); what != "" && q.Err == nil { // one that failed is tried again
-		n.add(what)
+		n.Add(what)
 	}
 }
 
@@ -67,5 +50,5 @@ func (n *requestCount) ObserveBatch(_ context.Context, b gocql.ObservedBatch) {
 	if b.Err != nil {
 		return
 	}
-	n.add(fmt.Sprintf("batch of %d: %s", len(b.Statements), about(b.Statements[0])))
+	n.Add(fmt.Sprintf("batch of %d: %s", len(b.Statements), about(b.Statements[0])))
 }

@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"maps"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -17,53 +15,38 @@ import (
 // TestLife: the statements of a mail's whole life are those that the documents say.
 func TestLife(t *testing.T) {
 	c := newConfig(t)
-	n := &statementCount{schema: c.Schema, count: life.Count{}}
+	n := &statementCount{schema: c.Schema}
 	c.tracer = n
 	e, err := newEngine(t.Context(), &c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	life.Verify(t, "..", "PostgreSQL", life.Record(t, false).Replay(t, e, n.take))
+	life.Verify(t, "..", "PostgreSQL", life.Record(t, false).Replay(t, e, &n.Counter))
 }
 
 // statementCount counts statements by what they do and their table, and round trips.
 type statementCount struct {
+	life.Counter
 	schema string
-	mu     sync.Mutex
-	count  life.Count
-}
-
-func (n *statementCount) add(what string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.count[what]++
 }
 
 // statement counts a statement about a table of the schema.
 func (n *statementCount) statement(text string) {
 	_, table, found := strings.Cut(text, n.schema+".")
 	if !found {
-		n.add("lock")
+		n.Add("lock")
 		return
 	}
 	for _, verb := range []string{"INSERT", "UPDATE", "DELETE", "SELECT"} {
 		if strings.Contains(text, verb+" ") {
-			n.add(strings.ToLower(verb) + " " + regexp.MustCompile(`^\w+`).FindString(table))
+			n.Add(strings.ToLower(verb) + " " + regexp.MustCompile(`^\w+`).FindString(table))
 			return
 		}
 	}
 }
 
-func (n *statementCount) take() life.Count {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := maps.Clone(n.count)
-	clear(n.count)
-	return out
-}
-
 func (n *statementCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
 	n.statement(d.SQL)
-	n.add("Round trip")
+	n.Add("Round trip")
 	return ctx
 }
 
@@ -71,7 +54,7 @@ func (n *statementCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx
 	for _, q := range d.Batch.QueuedQueries {
 		n.statement(q.SQL)
 	}
-	n.add("Round trip")
+	n.Add("Round trip")
 	return ctx
 }
 

@@ -3,10 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"maps"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +18,7 @@ func TestLife(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{Readers: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	n := &statementCount{count: life.Count{}}
+	n := &statementCount{}
 	r := <-s.engine.readers
 	for _, c := range []*conn{r, s.engine.writer.conn} {
 		for _, st := range c.statements {
@@ -30,34 +28,23 @@ func TestLife(t *testing.T) {
 		c.raw = countedConn{c.raw.(rawConn), n}
 	}
 	s.engine.readers <- r
-	life.Verify(t, "..", "SQLite", l.Replay(t, s.Engine(), n.take))
+	life.Verify(t, "..", "SQLite", l.Replay(t, s.Engine(), &n.Counter))
 }
 
 // statementCount counts statements by what they do and their table.
 type statementCount struct {
-	mu    sync.Mutex
-	count life.Count
+	life.Counter
 }
 
 var aboutTable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE)\s(?:[^;]*?\b(?:FROM|INTO)\s+)?(\w+)`)
 
 func (n *statementCount) add(text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	switch m := aboutTable.FindStringSubmatch(text); {
 	case m != nil:
-		n.count[strings.ToLower(m[1])+" "+m[2]]++
+		n.Add(strings.ToLower(m[1]) + " " + m[2])
 	case text == "COMMIT":
-		n.count["commit"]++
+		n.Add("commit")
 	}
-}
-
-func (n *statementCount) take() life.Count {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := maps.Clone(n.count)
-	clear(n.count)
-	return out
 }
 
 // countedConn is a connection whose statements are counted.

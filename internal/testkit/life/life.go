@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,31 @@ var Steps = []string{"accepted, sent", "processed", "delivered", "opened", "a mi
 
 // A Count says how often something was done.
 type Count map[string]int
+
+// A Counter counts what an engine does. Its methods may be called concurrently.
+type Counter struct {
+	mu    sync.Mutex
+	count Count
+}
+
+// Add counts what was done.
+func (c *Counter) Add(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == nil {
+		c.count = Count{}
+	}
+	c.count[what]++
+}
+
+// Take returns the counts since it was called last.
+func (c *Counter) Take() Count {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.count
+	c.count = nil
+	return out
+}
 
 // A Life is what the product did for one mail.
 type Life struct {
@@ -100,12 +126,12 @@ func (l *Life) add(step int, whats []string) {
 	}
 }
 
-// Replay makes the calls of a life on another engine. counted returns the counts since it was called last.
-func (l *Life) Replay(t *testing.T, e shapes.Engine, counted func() Count) []Count {
+// Replay makes the calls of a life on another engine, whose statements are counted.
+func (l *Life) Replay(t *testing.T, e shapes.Engine, counted *Counter) []Count {
 	t.Helper()
 	out := make([]Count, len(Steps))
 	for _, c := range l.calls {
-		counted()
+		counted.Take()
 		require.NoError(t, c.do(t.Context(), e), "%v", c.whats)
 		if c.step < 0 {
 			continue
@@ -113,7 +139,7 @@ func (l *Life) Replay(t *testing.T, e shapes.Engine, counted func() Count) []Cou
 		if out[c.step] == nil {
 			out[c.step] = Count{}
 		}
-		for what, n := range counted() {
+		for what, n := range counted.Take() {
 			out[c.step][what] += n
 		}
 	}
