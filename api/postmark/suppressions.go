@@ -131,7 +131,7 @@ func suppress(r *dialect.Request, address string) error {
 	return everything.Add(r, client.NewSuppression{Email: address})
 }
 
-// unsuppress removes an address from the list. Like at Postmark, nobody gets mail again who complained.
+// unsuppress removes an address from the list. Like at Postmark, an address that complained stays on it.
 func unsuppress(r *dialect.Request, address string) error {
 	entries, err := dialect.List{models.Complaint}.Of(r, address)
 	switch {

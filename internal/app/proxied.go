@@ -17,7 +17,7 @@ const (
 
 // proxied is a listener for clients behind proxies. A connection from a trusted proxy begins with a header of the PROXY
 // protocol, version 1 or 2, and has the address of the client that the header names. Connections from others have no
-// header, because whoever sends one could name any address.
+// header, because any client could name any address in one.
 type proxied struct {
 	net.Listener
 	trusted []netip.Prefix
