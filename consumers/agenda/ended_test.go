@@ -38,11 +38,12 @@ func retry(t *testing.T, f *fixture, batch models.ID) {
 // later summary may have changed that.
 func TestEndedMailIsNotRead(t *testing.T) {
 	t.Parallel()
+	type change = func(t *testing.T, f *fixture, e *models.AgendaEntry)
 	over, waits := models.Summary{Accepted: 1, Success: 1, Version: 2}, models.Summary{Accepted: 1, Sent: 1, Version: 3}
 	for name, c := range map[string]struct {
 		shared bool
 		then   []models.Summary
-		change func(t *testing.T, f *fixture, e *models.AgendaEntry)
+		change change
 		reads  int
 	}{
 		"ended":           {then: []models.Summary{over}},
@@ -50,16 +51,15 @@ func TestEndedMailIsNotRead(t *testing.T) {
 		"open":            {then: []models.Summary{waits}, reads: 1},
 		"open again":      {then: []models.Summary{over, waits}, reads: 1},
 		"other processes": {shared: true, then: []models.Summary{over}, reads: 1},
-		"after a command": {then: []models.Summary{over}, reads: 1, change: func(t *testing.T, f *fixture, e *models.AgendaEntry) {
-			retry(t, f, e.ID)
-			f.Counted([]models.ChunkSummary{{User: e.User, Chunk: e.ID, Summary: over}}) // a late event of what has ended
-		}},
-		"after one for another batch": {then: []models.Summary{over}, change: func(t *testing.T, f *fixture, _ *models.AgendaEntry) {
-			retry(t, f, models.NewBatchID(time.Now()))
-		}},
-		"several chunks": {then: []models.Summary{over}, reads: 1, change: func(_ *testing.T, _ *fixture, e *models.AgendaEntry) {
-			e.Chunks = 2
-		}},
+		"after a command": {then: []models.Summary{over}, reads: 1,
+			change: func(t *testing.T, f *fixture, e *models.AgendaEntry) {
+				retry(t, f, e.ID)
+				f.Counted([]models.ChunkSummary{{User: e.User, Chunk: e.ID, Summary: over}}) // a late event of what has ended
+			}},
+		"after one for another batch": {then: []models.Summary{over},
+			change: func(t *testing.T, f *fixture, _ *models.AgendaEntry) { retry(t, f, models.NewBatchID(time.Now())) }},
+		"several chunks": {then: []models.Summary{over}, reads: 1,
+			change: func(_ *testing.T, _ *fixture, e *models.AgendaEntry) { e.Chunks = 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,8 @@ func TestEndedMailIsNotRead(t *testing.T) {
 			for _, sum := range c.then {
 				f.Counted([]models.ChunkSummary{{User: user, Chunk: id, Summary: sum}})
 			}
-			entry := models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: id, User: user, Chunks: 1, Lane: models.Bulk}
+			entry := models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: id, User: user, Chunks: 1,
+				Lane: models.Bulk}
 			if c.change != nil {
 				c.change(t, f, &entry)
 			}

@@ -183,9 +183,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // setDeadline sets the deadline for reading. A ResponseWriter that is no connection has none.
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
-// limitConnections returns a listener for HTTP with at most total open connections, and at most perAddress of one client that
-// is no trusted proxy. A connection beyond perAddress is closed at once, and refused is called; one beyond total gets
-// the place of a stranger, or waits.
+// limitConnections returns a listener for HTTP with at most total open connections, and at most perAddress of one
+// client that is no trusted proxy. A connection beyond perAddress is closed at once, and refused is called; one beyond
+// total gets the place of a stranger, or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix, refused func()) net.Listener {
 	refuse := func(c net.Conn) {
 		refused()

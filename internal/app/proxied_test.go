@@ -107,7 +107,7 @@ func TestNoHeader(t *testing.T) {
 			require.Zero(t, time.Since(began), name)
 			<-refused
 			require.LessOrEqual(t, time.Since(began), headerTime, name)
-			sendTo(t, n, below, "") // no worker takes it
+			sendTo(t, n, below, "") // Accept is not called
 			synctest.Wait()
 			require.NoError(t, l.Close())
 			time.Sleep(headerTime)
