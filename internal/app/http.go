@@ -2,6 +2,7 @@ package app
 
 import (
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -192,8 +193,23 @@ func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Pre
 		_ = c.Close()
 	}
 	return newPlaces(&addressLimiter{
-		Listener: patientListener{l}, trusted: trusted, most: int64(perAddress), open: new(perclient.Counts), refuse: refuse,
+		Listener: patientListener{l}, trusted: trusted, most: int64(perAddress), counts: new(addressCounts), refuse: refuse,
 	}, total)
+}
+
+// droppedMost is how many connections of a client may be open whose requests were dropped. Then no further connections
+// of it are accepted, unless one is open that has sent a verified request: it may be the address of many clients.
+const droppedMost = 100
+
+// addressCounts counts the open connections of each address.
+type addressCounts struct{ open, verified, dropped perclient.Counts }
+
+// add counts a new connection, if the address may have it.
+func (n *addressCounts) add(address netip.Addr, most int64) bool {
+	if n.dropped.Of(address) >= droppedMost && n.verified.Of(address) == 0 {
+		return false
+	}
+	return n.open.Add(address, 1, most)
 }
 
 // addressLimiter limits the open connections of each address.
@@ -201,7 +217,7 @@ type addressLimiter struct {
 	net.Listener
 	trusted []netip.Prefix // whose connections are not limited
 	most    int64          // of one client
-	open    *perclient.Counts
+	counts  *addressCounts
 	refuse  func(net.Conn) // closes a connection that is one too many, and does not wait
 }
 
@@ -216,8 +232,8 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if listed(l.trusted, address) {
 			return c, nil
 		}
-		if l.open.Add(address, 1, l.most) {
-			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Remove(address, 1) })}, nil
+		if l.counts.add(address, l.most) {
+			return &addressConn{Conn: c, address: address, counts: l.counts, counted: []*perclient.Counts{&l.counts.open}}, nil
 		}
 		l.refuse(c)
 	}
@@ -226,11 +242,29 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 // addressConn is a counted connection.
 type addressConn struct {
 	net.Conn
-	closed func()
+	address netip.Addr
+	counts  *addressCounts
+
+	mu      sync.Mutex
+	counted []*perclient.Counts // nil: it is closed
+}
+
+// count counts the connection in another respect until it closes.
+func (c *addressConn) count(as *perclient.Counts) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counted != nil && as.Add(c.address, 1, math.MaxInt64) {
+		c.counted = append(c.counted, as)
+	}
 }
 
 // Close implements net.Conn.
 func (c *addressConn) Close() error {
-	c.closed()
+	c.mu.Lock()
+	for _, as := range c.counted {
+		as.Remove(c.address, 1)
+	}
+	c.counted = nil
+	c.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
@@ -29,7 +28,7 @@ import (
 // serveHandler serves a handler with limited bodies on a loopback address.
 func serveHandler(t *testing.T, l net.Listener, h http.HandlerFunc) {
 	t.Helper()
-	server := &http.Server{Handler: limitBodies(h), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: limitBodies(h), ConnContext: placed, ReadHeaderTimeout: time.Minute}
 	t.Cleanup(func() { _ = server.Close() })
 	go server.Serve(l) //nolint:errcheck // it ends with the test
 }
@@ -248,7 +247,7 @@ func TestOtherConnectionsEndAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		network := testkit.NewNetwork(t)
-		l := &addressLimiter{Listener: network.Listen(), most: 1, open: new(perclient.Counts)}
+		l := &addressLimiter{Listener: network.Listen(), most: 1, counts: new(addressCounts)}
 		go func() {
 			c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
 			if err == nil {

@@ -104,7 +104,7 @@ func (c *placedConn) Close() error {
 
 // left gives the place back.
 func (c *placedConn) left() {
-	c.known()
+	c.unlist()
 	p := c.places
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,20 +117,48 @@ func (c *placedConn) left() {
 
 // known notes that the connection is not one of a stranger.
 func (c *placedConn) known() {
+	if !c.unlist() {
+		return
+	}
+	if counted, ok := c.Conn.(*addressConn); ok {
+		counted.count(&counted.counts.verified)
+	}
+}
+
+// unlist takes the connection from the list of strangers, and reports whether it was there.
+func (c *placedConn) unlist() bool {
 	c.places.mu.Lock()
 	defer c.places.mu.Unlock()
-	if c.place != nil {
-		c.places.strangers.Remove(c.place)
-		c.place = nil
+	if c.place == nil {
+		return false
 	}
+	c.places.strangers.Remove(c.place)
+	c.place = nil
+	return true
+}
+
+// drop counts the connection as one without an answer. It returns false if it may be that of many clients: of a trusted
+// proxy.
+func (c *placedConn) drop() bool {
+	counted, ok := c.Conn.(*addressConn)
+	if ok {
+		counted.count(&counted.counts.dropped)
+	}
+	return ok
+}
+
+// placeOf returns a connection that has a place.
+func placeOf(c net.Conn) (*placedConn, bool) {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	p, ok := c.(*placedConn)
+	return p, ok
 }
 
 // placed returns the context of the requests of a connection.
 func placed(ctx context.Context, c net.Conn) context.Context {
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
-	}
-	if p, ok := c.(*placedConn); ok {
+	if p, ok := placeOf(c); ok {
 		return known.With(ctx, p.known)
 	}
 	return ctx

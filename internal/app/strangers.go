@@ -34,9 +34,23 @@ func slowStrangers(next http.Handler, stopped <-chan struct{}, late func()) http
 		}}
 		next.ServeHTTP(s, r.WithContext(known.With(ctx, func() { s.wait = nil; known.Mark(ctx) })))
 		if s.begin(); s.dropped {
-			panic(http.ErrAbortHandler) // closes the connection
+			drop(w)
 		}
 	})
+}
+
+// drop ends a connection without an answer. Its client would connect again at once, which costs more than the request,
+// so the connection stays open for a while. A stream of HTTP/2 is reset.
+func drop(w http.ResponseWriter) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if p, ok := placeOf(c); ok && p.drop() {
+		time.AfterFunc(strangerWait, func() { _ = c.Close() })
+		return
+	}
+	_ = c.Close()
 }
 
 // waitTurn waits until a client may have another answer. It returns false if too many answers of the client wait.

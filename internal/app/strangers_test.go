@@ -1,9 +1,13 @@
 package app
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/known"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
 // TestStrangersAreSlowedDown: a client gets its answers later if it sends many requests that nothing verifies. Others,
@@ -65,4 +70,77 @@ func TestStrangersAreSlowedDown(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		require.Zero(t, ask(t.Context(), stranger, ""))
 	})
+}
+
+// TestDroppedConnectionsStayOpen: a client whose requests are dropped cannot connect again at once, and again without
+// end. Others at its address can if one of them has sent a verified request. A trusted proxy loses its connection.
+func TestDroppedConnectionsStayOpen(t *testing.T) {
+	t.Parallel()
+	for name, trusted := range map[string][]netip.Prefix{
+		"client": nil, "trusted proxy": {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				network := testkit.NewNetwork(t)
+				l := limitConnections(network.Listen(), 1000, 1000, trusted, func() {})
+				h := slowStrangers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/verified" {
+						known.Mark(r.Context())
+					}
+					w.WriteHeader(http.StatusUnauthorized)
+				}), make(chan struct{}), func() {})
+				serveHandler(t, l, h.ServeHTTP)
+				ask := func(path string) net.Conn {
+					c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
+					require.NoError(t, err)
+					fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+					return c
+				}
+				answer := func(c net.Conn) (time.Duration, error) {
+					began := time.Now()
+					resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+					if err == nil {
+						err = resp.Body.Close()
+					}
+					return time.Since(began), err
+				}
+				for range strangerBurst {
+					_, err := answer(ask("/guess"))
+					require.NoError(t, err)
+				}
+				for range strangerWaits {
+					ask("/guess")
+				}
+				synctest.Wait()
+				took, err := answer(ask("/guess"))
+				require.Error(t, err)
+				if trusted != nil {
+					require.Zero(t, took)
+					return
+				}
+				require.Equal(t, strangerWait, took)
+
+				for range strangerWaits + droppedMost {
+					ask("/guess")
+				}
+				synctest.Wait()
+				took, err = answer(ask("/verified"))
+				require.Error(t, err, "no connection is accepted")
+				require.Zero(t, took)
+				time.Sleep(strangerWait)
+				took, err = answer(ask("/verified"))
+				require.NoError(t, err)
+				require.Zero(t, took)
+
+				for range strangerWaits + droppedMost {
+					ask("/guess")
+				}
+				synctest.Wait()
+				took, err = answer(ask("/verified"))
+				require.NoError(t, err, "the connection before is open")
+				require.Zero(t, took)
+			})
+		})
+	}
 }

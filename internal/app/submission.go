@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/submission"
 )
 
@@ -37,7 +36,7 @@ func (a *App) listenSMTP(ctx context.Context) error {
 	if a.smtpCerts != nil {
 		secure = a.smtpCerts.serverConfig()
 	}
-	open := new(perclient.Counts)
+	counts := new(addressCounts)
 	warned := rate.Sometimes{First: 1, Interval: time.Minute} // health checks of proxies have no header
 	trusted := a.cfg.ProxyNetworks()
 	limited := func(setting string, addresses []string, refuse func(net.Conn, string)) (out []net.Listener, err error) {
@@ -55,7 +54,7 @@ func (a *App) listenSMTP(ctx context.Context) error {
 				})
 			}
 			out = append(out, newPlaces(&addressLimiter{
-				Listener: l, trusted: trusted, most: smtpAddressConnections, open: open,
+				Listener: l, trusted: trusted, most: smtpAddressConnections, counts: counts,
 				refuse: func(c net.Conn) {
 					go a.pressure.note()
 					refuse(c, "Too many connections of this address are open.")

@@ -45,6 +45,13 @@ func (c *Counts) Add(address netip.Addr, n, most int64) bool {
 	return true
 }
 
+// Of returns the number of the client with an address.
+func (c *Counts) Of(address netip.Addr) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[Of(address)]
+}
+
 // Remove takes n from the number of the client with an address.
 func (c *Counts) Remove(address netip.Addr, n int64) {
 	client := Of(address)
