@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -40,10 +41,14 @@ type Guard struct {
 }
 
 // A running request holds a lease, so that repeats of it do not run beside it, and renews the lease until it ends. The
-// lease only saves work: two runs of a request have the same result.
+// lease only saves work: two runs of a request have the same result. The first run of a request whose result is stored
+// under its ID takes the lease late, because most have ended by then. Its claim is young until a repeat may see the
+// lease.
 const (
 	leaseTTL   = 10 * time.Second
 	renewEvery = leaseTTL / 3
+	lateLease  = time.Second
+	youngClaim = 2 * lateLease
 	storeTime  = 5 * time.Second // to store an answer or to end a lease
 )
 
@@ -69,15 +74,22 @@ func Once[T any](
 		return v, false, err
 	}
 	defer own.end()
-	if claim.Answer != nil {
+	if claim.Answer != nil && g.Stored == nil {
 		if err := json.Unmarshal(claim.Answer, &v); err != nil {
 			return v, false, problem.New(problem.Internal, "internal",
 				"An internal error occurred. Report the request ID to the operator.").Because(err)
 		}
 		return v, true, nil
 	}
+	returned := false
+	defer func() {
+		if !returned { // it panicked
+			g.failed(context.WithoutCancel(ctx), key, claim)
+		}
+	}()
 	v, err = do(ctx, claim, claim.ID != mine.ID)
-	g.finish(context.WithoutCancel(ctx), key, claim.ID, own, v, err)
+	returned = true
+	g.finish(context.WithoutCancel(ctx), key, claim, own, v, err)
 	return v, false, err
 }
 
@@ -107,18 +119,25 @@ func errKeyReused() error {
 
 // acquire claims a key and takes its lease, unless the request has an answer, or has stored what it makes.
 func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c models.Claim, own *lease, err error) {
-	if c, err = g.claim(ctx, key, mine); err != nil || c.Answer != nil {
+	c, err = g.claim(ctx, key, mine)
+	if err != nil || c.Answer != nil && g.Stored == nil {
 		return c, nil, err
 	}
-	if g.Stored != nil && c.ID != mine.ID {
+	name := "once " + key
+	if g.Stored != nil {
+		if c.ID == mine.ID {
+			return c, g.newLease(ctx, name, lateLease), nil
+		}
 		if stored, err := g.Stored(ctx, c.ID); err == nil && stored {
 			return c, nil, nil
 		}
+		if c.Answer == nil && mine.At.Sub(c.At).Abs() < youngClaim {
+			return c, nil, errRunning()
+		}
 	}
-	own, held := g.lease(ctx, "once "+key)
+	own, held := g.lease(ctx, name)
 	if !held {
-		return c, nil, problem.New(problem.Conflict, "request_running",
-			"The same request is still running. Repeat it to get its answer.").After(1)
+		return c, nil, errRunning()
 	}
 	if c.ID != mine.ID { // the request may have been answered since
 		if c, err = g.claim(ctx, key, mine); err != nil {
@@ -127,6 +146,12 @@ func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c m
 		}
 	}
 	return c, own, nil
+}
+
+// errRunning is the answer to a repeat of a request that runs.
+func errRunning() error {
+	return problem.New(problem.Conflict, "request_running",
+		"The same request is still running. Repeat it to get its answer.").After(1)
 }
 
 // claim claims a key, or returns its earlier claim by the same request.
@@ -150,7 +175,7 @@ func (g *Guard) claim(ctx context.Context, key string, mine models.Claim) (model
 
 // finish stores the result of a claimed request. A request that was refused frees its key, so that the corrected
 // request can use it. After a failure on our side the claim stays, and a repeat finishes the request.
-func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease, v any, err error) {
+func (g *Guard) finish(ctx context.Context, key string, c models.Claim, own *lease, v any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	switch {
@@ -159,16 +184,28 @@ func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease
 	case err == nil:
 		var raw []byte
 		if raw, err = json.Marshal(v); err == nil {
-			err = g.Store.PutAnswer(ctx, key, id, raw, g.TTL)
+			err = g.Store.PutAnswer(ctx, key, c.ID, raw, g.TTL)
 		}
 	case refused(err):
-		err = g.unclaim(ctx, key, id, own)
+		err = g.unclaim(ctx, key, c.ID, own)
 	default:
+		g.failed(ctx, key, c)
 		return
 	}
 	if err != nil {
-		g.Log.Warn("answer to an idempotent request not stored; a repeat runs again", "batch_id", id.String(), "err", err)
+		g.Log.Warn("answer to an idempotent request not stored; a repeat runs again", "batch_id", c.ID.String(), "err", err)
 	}
+}
+
+// failed notes that a request with a young claim has ended, so that a repeat need not wait until the claim is older.
+func (g *Guard) failed(ctx context.Context, key string, c models.Claim) {
+	young := time.Until(c.At.Add(youngClaim))
+	if g.Stored == nil || young <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, young)
+	defer cancel()
+	_ = g.Store.PutAnswer(ctx, key, c.ID, []byte("failed"), youngClaim) // without it, the repeat waits
 }
 
 // unclaim frees a key after its request was refused. If a repeat runs beside this run, because
@@ -183,7 +220,7 @@ func (g *Guard) unclaim(ctx context.Context, key string, id models.ID, own *leas
 		}
 	}
 	there, err := g.Store.Claimed(ctx, key)
-	if err != nil || there.ID != id || there.Answer != nil {
+	if err != nil || there.ID != id || there.Answer != nil && g.Stored == nil {
 		return nil //nolint:nilerr // without a claim there is nothing to free, and an unread one stays
 	}
 	return g.Store.Unclaim(ctx, key, id)
@@ -201,37 +238,44 @@ func refused(err error) bool {
 type lease struct {
 	store        Store
 	name, holder string
-	stop         func() // ends the renewal and waits for it
+	asked        atomic.Bool // the store may have given it
+	stop         func()      // ends the renewal and waits for it
 }
 
 // lease takes a lease and renews it until it is ended. It returns false if another holder
 // has it. If the store cannot tell, the request runs without it.
 func (g *Guard) lease(ctx context.Context, name string) (*lease, bool) {
-	own := &lease{store: g.Store, name: name, holder: models.NewUserID(), stop: func() {}}
-	held, err := own.renew(ctx)
-	if err != nil {
-		return own, true
-	}
-	if !held {
+	own := g.newLease(ctx, name, renewEvery)
+	if held, err := own.renew(ctx); err == nil && !held {
+		own.stop()
 		return nil, false
-	}
-	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range models.Every(renewing, renewEvery) {
-			_, _ = own.renew(renewing) // if it is lost, a repeat may run beside this one
-		}
-	}()
-	own.stop = func() {
-		stop()
-		<-done
 	}
 	return own, true
 }
 
+// newLease returns a lease that is taken after a time, and then renewed until it is ended.
+func (g *Guard) newLease(ctx context.Context, name string, after time.Duration) *lease {
+	own := &lease{store: g.Store, name: name, holder: models.NewUserID()}
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	timer := time.AfterFunc(after, func() {
+		defer close(done)
+		for renewing.Err() == nil {
+			_, _ = own.renew(renewing) // if it is lost, a repeat may run beside this one
+			models.Pause(renewing, renewEvery)
+		}
+	})
+	own.stop = func() {
+		if stop(); !timer.Stop() {
+			<-done
+		}
+	}
+	return own
+}
+
 // renew renews the lease, or takes it. It returns false if another holder has it.
 func (l *lease) renew(ctx context.Context) (bool, error) {
+	l.asked.Store(true)
 	return l.store.Lease(ctx, l.name, l.holder, leaseTTL)
 }
 
@@ -249,7 +293,9 @@ func (l *lease) end() {
 	if l == nil {
 		return
 	}
-	l.stop()
+	if l.stop(); !l.asked.Load() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
 	_, _ = l.store.Lease(ctx, l.name, l.holder, 0) // if this fails, the lease ends after leaseTTL

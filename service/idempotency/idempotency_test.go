@@ -4,7 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -180,29 +182,32 @@ func TestClaimOfRunningRepeatStays(t *testing.T) {
 // the result. If the run is refused after a repeat has stored it, the claim stays.
 func TestStoredResult(t *testing.T) {
 	t.Parallel()
-	g := newGuard(t)
-	stored := map[models.ID]bool{}
-	g.Stored = func(_ context.Context, id models.ID) (bool, error) { return stored[id], nil }
-	var first, second, third run
-	_, _, err := once(t, g, "ann", "k", "h", &first)
-	require.NoError(t, err)
-	stored[first.claim.ID] = true
-	second.err = problem.New(problem.Invalid, "failed", "It failed.")
-	_, _, err = once(t, g, "ann", "k", "h", &second)
-	require.ErrorIs(t, err, second.err)
-	_, replayed, err := once(t, g, "ann", "k", "h", &third)
-	require.NoError(t, err)
-	require.False(t, replayed)
-	require.Equal(t, []bool{false, true, true}, []bool{first.older, second.older, third.older})
-	require.Equal(t, first.claim.ID, second.claim.ID)
-	require.Equal(t, first.claim.ID, third.claim.ID)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t)
+		stored := map[models.ID]bool{}
+		g.Stored = func(_ context.Context, id models.ID) (bool, error) { return stored[id], nil }
+		var first, second, third run
+		_, _, err := once(t, g, "ann", "k", "h", &first)
+		require.NoError(t, err)
+		stored[first.claim.ID] = true
+		second.err = problem.New(problem.Invalid, "failed", "It failed.")
+		_, _, err = once(t, g, "ann", "k", "h", &second)
+		require.ErrorIs(t, err, second.err)
+		_, replayed, err := once(t, g, "ann", "k", "h", &third)
+		require.NoError(t, err)
+		require.False(t, replayed)
+		require.Equal(t, []bool{false, true, true}, []bool{first.older, second.older, third.older})
+		require.Equal(t, first.claim.ID, second.claim.ID)
+		require.Equal(t, first.claim.ID, third.claim.ID)
 
-	stored[first.claim.ID] = false
-	_, _, err = once(t, g, "ann", "k", "h", &second)
-	require.ErrorIs(t, err, second.err)
-	_, _, err = once(t, g, "ann", "k", "h", &third)
-	require.NoError(t, err)
-	require.False(t, third.older, "nothing is stored, so the refusal freed the key")
+		stored[first.claim.ID] = false
+		time.Sleep(youngClaim)
+		_, _, err = once(t, g, "ann", "k", "h", &second)
+		require.ErrorIs(t, err, second.err)
+		_, _, err = once(t, g, "ann", "k", "h", &third)
+		require.NoError(t, err)
+		require.False(t, third.older, "nothing is stored, so the refusal freed the key")
+	})
 }
 
 // TestRepeatsOfStoredResult: repeats of a request that has stored its result run beside each other. None is refused
@@ -219,4 +224,72 @@ func TestRepeatsOfStoredResult(t *testing.T) {
 		return "", err
 	})
 	require.NoError(t, err)
+}
+
+// countedLeases counts what is asked of leases.
+type countedLeases struct {
+	Store
+	asked atomic.Int64
+}
+
+func (s *countedLeases) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	s.asked.Add(1)
+	return s.Store.Lease(ctx, name, holder, ttl)
+}
+
+// TestLateLease: a request whose result is stored under its ID asks for no lease if it ends soon. While it runs, its
+// repeats are refused, by the age of its claim and then by its lease. When it was cut off, a repeat runs.
+func TestLateLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t)
+		leases := &countedLeases{Store: g.Store}
+		g.Store = leases
+		g.Stored = func(context.Context, models.ID) (bool, error) { return false, nil }
+		_, _, err := once(t, g, "ann", "quick", "h", &run{})
+		require.NoError(t, err)
+		require.Zero(t, leases.asked.Load())
+
+		running := func() {
+			t.Helper()
+			_, _, err := once(t, g, "ann", "slow", "h", &run{})
+			var e *problem.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "request_running", e.Code)
+		}
+		_, _, err = Once(t.Context(), g, "ann", Repeat{Key: "slow", Route: "POST /", Hash: "h"},
+			func(context.Context, models.Claim, bool) (string, error) {
+				running()
+				for range 60 {
+					time.Sleep(time.Second)
+					running()
+				}
+				return "", problem.New(problem.Unavailable, "failed", "It failed.")
+			})
+		require.Error(t, err)
+		var repeat run
+		_, _, err = once(t, g, "ann", "slow", "h", &repeat)
+		require.NoError(t, err)
+		require.True(t, repeat.older)
+
+		_, _, err = once(t, g, "ann", "failed", "h", &run{err: problem.New(problem.Unavailable, "failed", "It failed.")})
+		require.Error(t, err)
+		asked := leases.asked.Load()
+		_, _, err = once(t, g, "ann", "failed", "h", &repeat)
+		require.NoError(t, err, "the claim is young, but its run has ended")
+		require.True(t, repeat.older)
+		require.Greater(t, leases.asked.Load(), asked)
+
+		// A process that was killed leaves a claim.
+		killed := models.Claim{ID: models.NewBatchID(time.Now()), Hash: "h", At: time.Now()}
+		r := Repeat{Key: "killed", Route: "POST /", Hash: "h"}
+		_, err = g.Store.Claim(t.Context(), r.storedKey("ann"), killed, time.Hour)
+		require.NoError(t, err)
+		_, _, err = once(t, g, "ann", "killed", "h", &repeat)
+		require.Error(t, err)
+		time.Sleep(youngClaim)
+		_, _, err = once(t, g, "ann", "killed", "h", &repeat)
+		require.NoError(t, err)
+		require.Equal(t, killed.ID, repeat.claim.ID)
+	})
 }
