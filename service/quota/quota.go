@@ -66,6 +66,7 @@ const maxSubjects = 10_000
 // counts is what a process has admitted of one subject.
 type counts struct {
 	requests *rate.Limiter // nil: no limit
+	joining  bool          // requests is that of a process that joins others
 	running  int64
 	spooled  int64
 	windows  map[string]*window
@@ -110,7 +111,7 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 	for i, s := range subjects {
 		c := all[i]
 		perSecond := g.share(s.Limits[models.RequestsPerSecond])
-		if c.setRate(now, perSecond); perSecond == 0 {
+		if c.setRate(now, perSecond, g.processes.Joining()); perSecond == 0 {
 			continue
 		}
 		if missing := 1 - c.requests.TokensAt(now); missing > 0 {
@@ -175,12 +176,15 @@ func (g *Guard) share(limit int64) int64 {
 	return max(1, limit/g.processes.Count())
 }
 
-// setRate lets so many requests begin in each second, and at once. 0: there is no limit.
-func (c *counts) setRate(now time.Time, perSecond int64) {
+// setRate lets so many requests begin in each second, and at once. 0: there is no limit. What a process has admitted
+// while it joined others does not count afterwards.
+func (c *counts) setRate(now time.Time, perSecond int64, joining bool) {
+	joined := c.joining && !joining
+	c.joining = joining
 	switch {
 	case perSecond == 0:
 		c.requests = nil
-	case c.requests == nil:
+	case c.requests == nil || joined:
 		c.requests = rate.NewLimiter(rate.Limit(perSecond), int(perSecond))
 	case c.requests.Burst() != int(perSecond):
 		c.requests.SetLimitAt(now, rate.Limit(perSecond))

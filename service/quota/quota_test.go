@@ -388,6 +388,36 @@ func TestStartingProcess(t *testing.T) {
 	})
 }
 
+// TestJoinedProcessHasItsShare: a process that has joined others admits its whole share at once, whatever it was asked
+// for before.
+func TestJoinedProcessHasItsShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var one, two Processes
+		store := newMemory()
+		run(t, &one, store, "one")
+		run(t, &two, store, "two")
+		g := New(store, &two)
+		admitted := func() (n int) {
+			for {
+				end, err := g.Begin(user(models.Limits{models.RequestsPerSecond: 1000}))
+				if err != nil {
+					require.Equal(t, models.RequestsPerSecond, refusal(t, err).Limit)
+					return n
+				}
+				end()
+				n++
+			}
+		}
+		for began := time.Now(); two.Joining(); time.Sleep(time.Millisecond) {
+			require.LessOrEqual(t, admitted(), 1)
+			require.Less(t, time.Since(began), 2*heartbeat)
+		}
+		require.Equal(t, 500, admitted())
+		require.Zero(t, admitted())
+	})
+}
+
 func TestProcessesAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
