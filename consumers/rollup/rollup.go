@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -175,6 +176,9 @@ func (s *Rollup) Run(ctx context.Context) {
 	}
 }
 
+// flushAtOnce is how many chunks are renewed together. It bounds the memory of a flush.
+const flushAtOnce = 2000
+
 // Flush renews the summaries that are marked when it begins, after another Flush that runs.
 func (s *Rollup) Flush(ctx context.Context) error {
 	select {
@@ -192,33 +196,48 @@ func (s *Rollup) Flush(ctx context.Context) error {
 		s.work = nil
 		s.mu.Unlock()
 	}()
-	if len(work) == 0 {
-		return nil
+	// Chunks of the same time share sums.
+	ids := slices.SortedFunc(maps.Keys(work), models.ID.Compare)
+	for some := range slices.Chunk(ids, flushAtOnce) {
+		if err := s.renewMarked(ctx, work, some); err != nil {
+			s.remark(work)
+			return err
+		}
 	}
-	chunks, err := s.count(ctx, work)
-	var held map[string]bool
-	if err == nil {
-		held, err = s.publish(ctx, chunks)
-	}
-	if err == nil {
-		chunks = slices.DeleteFunc(chunks, func(c counted) bool { return held[c.User] })
-		err = s.write(ctx, chunks)
-	}
+	return nil
+}
+
+// renewMarked renews the summaries of some of the marked chunks, and takes them from work. Chunks that have to wait are
+// marked again.
+func (s *Rollup) renewMarked(ctx context.Context, work map[models.ID]*mark, ids []models.ID) error {
+	chunks, err := s.count(ctx, work, ids)
 	if err != nil {
-		s.remark(work)
 		return err
 	}
-	left := map[models.ID]*mark{}
-	for id, m := range work {
+	held, err := s.publish(ctx, chunks)
+	if err != nil {
+		return err
+	}
+	chunks = slices.DeleteFunc(chunks, func(c counted) bool { return held[c.User] })
+	if err := s.write(ctx, chunks); err != nil {
+		return err
+	}
+	left, then := map[models.ID]*mark{}, []func(){}
+	s.mu.Lock()
+	for _, id := range ids {
+		m := work[id]
 		if held[m.user] {
 			left[id] = m
-			continue
+		} else {
+			then = append(then, m.then...)
 		}
-		for _, f := range m.then {
-			f()
-		}
+		delete(work, id)
 	}
+	s.mu.Unlock()
 	s.remark(left)
+	for _, f := range then {
+		f()
+	}
 	return nil
 }
 
@@ -246,10 +265,10 @@ func (s *Rollup) Lag(now time.Time) (lag time.Duration) {
 	return lag
 }
 
-// count returns the new summaries of marked chunks.
-func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted, error) {
+// count returns the new summaries of some of the marked chunks.
+func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark, ids []models.ID) ([]counted, error) {
 	var mu sync.Mutex
-	out := make([]counted, 0, len(work))
+	out := make([]counted, 0, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.atOnce())
 	add := func(user string, chunk models.ID, sum models.Summary, v *models.View, of int) {
@@ -258,7 +277,8 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 		defer mu.Unlock()
 		out = append(out, c)
 	}
-	for id, m := range work {
+	for _, id := range ids {
+		m := work[id]
 		if m.empty > 0 {
 			v := models.Resolve(m.empty, nil, nil)
 			add(m.user, id, v.SummaryOf(id, m.in), v, 0) // there is nothing to publish
