@@ -42,7 +42,7 @@ func NewClient(conns int) *Client {
 		IdleConnTimeout:        20 * time.Second,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        64 << 10,
+		WriteBufferSize:        16 << 10, // of one record of TLS
 	}
 	return &Client{
 		transport: t,
