@@ -121,6 +121,17 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	return nil
 }
 
+// Offer publishes a message if a handler of this process has nothing to do. Otherwise it returns false.
+func (b *Broker) Offer(m models.Message) bool {
+	q := b.route(&m)
+	if q == nil || b.subs.Open() != nil {
+		return false
+	}
+	d := &delivery{m: m, q: q}
+	d.m.Stamp(time.Now())
+	return q.offer(d)
+}
+
 // enqueue puts a delivery into its queue, or into the delay until it is due.
 func (b *Broker) enqueue(d *delivery) {
 	if wait := time.Until(d.m.NotBefore); !d.m.NotBefore.IsZero() && wait > 0 {
@@ -141,6 +152,13 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 		return err
 	}
 	defer leave()
+	stop := context.AfterFunc(ctx, func() { queue.serve(-concurrency) })
+	defer func() {
+		if stop() {
+			queue.serve(-concurrency)
+		}
+	}()
+	queue.serve(concurrency)
 	var workers sync.WaitGroup
 	for range concurrency {
 		workers.Go(func() {

@@ -1,8 +1,11 @@
 package inproc
 
 import (
+	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -61,4 +64,49 @@ func TestStandbyIsBounded(t *testing.T) {
 	require.ErrorIs(t, b.Publish(t.Context(), m), models.ErrUnavailable)
 	m.Lane = models.Urgent
 	require.NoError(t, b.Publish(t.Context(), m), "lanes do not fill each other")
+}
+
+// TestOffer: a message is offered only to a handler that has nothing to do. Nobody takes it before there are handlers,
+// while all are busy, and after they have begun to stop.
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, err := NewStandby([]string{"sg"}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, b.Close()) }()
+		batch := models.NewBatchID(time.Now())
+		next := 0
+		offer := func() bool {
+			next++
+			return b.Offer(models.Message{Kind: models.BatchMessage, ID: batch.Chunk(next), Lane: models.Urgent})
+		}
+		require.False(t, offer(), "there is no handler")
+
+		busy := make(chan struct{})
+		var handled atomic.Int64
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- b.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: models.Urgent}, 2,
+				func(context.Context, models.Message) models.Disposition {
+					<-busy
+					handled.Add(1)
+					return models.Done()
+				})
+		}()
+		synctest.Wait()
+		require.Equal(t, []bool{true, true, false}, []bool{offer(), offer(), offer()}, "two handlers")
+		synctest.Wait()
+		require.False(t, offer(), "both are busy")
+		busy <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, []bool{true, false}, []bool{offer(), offer()})
+		synctest.Wait()
+		stop()
+		close(busy)
+		synctest.Wait()
+		require.False(t, offer(), "they have stopped")
+		require.NoError(t, <-ended)
+		require.EqualValues(t, 3, handled.Load())
+	})
 }

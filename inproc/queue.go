@@ -30,6 +30,7 @@ type queue struct {
 	head    int
 	tail    int
 	unacked int
+	serving int           // handlers that take deliveries
 	ready   chan struct{} // holds a token while the queue may not be empty
 }
 
@@ -118,14 +119,40 @@ func (q *queue) depth() (ready, unacked int) {
 
 func (q *queue) push(d *delivery) {
 	q.mu.Lock()
+	q.put(d)
+	q.mu.Unlock()
+	q.signal()
+}
+
+// offer is push if a handler has nothing to do. Otherwise it returns false.
+func (q *queue) offer(d *delivery) bool {
+	q.mu.Lock()
+	idle := q.waiting()+q.unacked < q.serving
+	if idle {
+		q.put(d)
+	}
+	q.mu.Unlock()
+	if idle {
+		q.signal()
+	}
+	return idle
+}
+
+// put adds a delivery. q.mu is held.
+func (q *queue) put(d *delivery) {
 	if len(q.blocks) == 0 || q.tail == block {
 		q.blocks = append(q.blocks, new([block]item))
 		q.tail = 0
 	}
 	q.blocks[len(q.blocks)-1][q.tail] = q.pack(d)
 	q.tail++
+}
+
+// serve counts n more handlers that take deliveries.
+func (q *queue) serve(n int) {
+	q.mu.Lock()
+	q.serving += n
 	q.mu.Unlock()
-	q.signal()
 }
 
 // first removes and returns the first delivery, or nil. q.mu is held.

@@ -363,6 +363,6 @@ func (s *Server) put(provider string, posts []models.Post) error {
 		return err
 	}
 	// If the announcer is behind, the agenda finds the entry.
-	_ = s.announce.Add(models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
+	_ = s.announce.Offer(models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
 	return nil
 }

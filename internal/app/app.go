@@ -143,7 +143,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		return nil
 	}
 	c := EngineConfig(a.cfg, a.log)
-	if BrokerName(a.cfg) == "rabbitmq" {
+	if BrokerName(a.cfg) != "in-process" {
 		if a.standby, err = inproc.NewStandby(a.cfg.ProviderNames(), a.log); err != nil {
 			return err
 		}
@@ -158,11 +158,28 @@ func (a *App) buildEngine(context.Context) (err error) {
 	return err
 }
 
+// nearBroker is a broker for other processes with handlers in this one.
+type nearBroker struct {
+	models.Broker
+	here *inproc.Broker
+}
+
+// Offer gives a message to a handler of this process that has nothing to do.
+func (b nearBroker) Offer(m models.Message) bool { return b.here.Offer(m) }
+
+// near returns the broker. Its handlers in this process are those of the standby.
+func (a *App) near() models.Broker {
+	if a.standby == nil {
+		return a.broker
+	}
+	return nearBroker{a.broker, a.standby}
+}
+
 func (a *App) buildService(context.Context) error {
 	workers := EngineConfig(a.cfg, a.log)
 	deps := service.Deps{
 		Store:        a.store,
-		Broker:       a.broker,
+		Broker:       a.near(),
 		CommandLog:   a.follower,
 		Suppressions: a.suppressions,
 		Policy:       consumers.PolicyFor(a.providers, &workers),
@@ -254,7 +271,7 @@ func (a *App) buildWebhooks(context.Context) error {
 			hooks = append(hooks, webhooks.Provider{Name: p.Name, Adapter: p.Adapter})
 		}
 	}
-	a.hooks = webhooks.New(webhooksURL(a.cfg), a.store, a.broker, hooks, a.priority, a.log)
+	a.hooks = webhooks.New(webhooksURL(a.cfg), a.store, a.near(), hooks, a.priority, a.log)
 	return nil
 }
 

@@ -27,6 +27,12 @@ type Broker interface {
 	Publish(ctx context.Context, ms ...models.Message) error
 }
 
+// An offerer is a Broker that has handlers in this process. Offer gives a message to one that has nothing to do, and
+// otherwise returns false.
+type offerer interface {
+	Offer(m models.Message) bool
+}
+
 // Announcer publishes messages in the background. It drops a message that it cannot
 // publish: the agenda publishes it later. It is safe for concurrent use.
 type Announcer struct {
@@ -58,6 +64,14 @@ func (a *Announcer) Add(m models.Message) bool {
 	default:
 		return false
 	}
+}
+
+// Offer gives a message to a handler of this process that has nothing to do. If there is none, it is Add.
+func (a *Announcer) Offer(m models.Message) bool {
+	if near, ok := a.broker.(offerer); ok && near.Offer(m) {
+		return true
+	}
+	return a.Add(m)
 }
 
 func (a *Announcer) run() {

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -139,6 +140,12 @@ func (b *broker) Publish(ctx context.Context, ms ...models.Message) error {
 		b.recorded.add(nil, "Message to the broker")
 	}
 	return b.Broker.Publish(ctx, ms...)
+}
+
+// Offer gives a message to a handler. A broker between processes gets nothing then.
+func (b *broker) Offer(m models.Message) bool {
+	near, ok := b.Broker.(*inproc.Broker)
+	return ok && near.Offer(m)
 }
 
 // engine records the calls that a mail may need.
