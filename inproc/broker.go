@@ -121,15 +121,15 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	return nil
 }
 
-// Offer publishes a message if a handler of this process has nothing to do. Otherwise it returns false.
-func (b *Broker) Offer(m models.Message) bool {
+// Hand gives a message to a handler that has nothing to do. Otherwise it returns false.
+func (b *Broker) Hand(m models.Message) bool {
 	q := b.route(&m)
 	if q == nil || b.subs.Open() != nil {
 		return false
 	}
 	d := &delivery{m: m, q: q}
 	d.m.Stamp(time.Now())
-	return q.offer(d)
+	return q.handOver(d)
 }
 
 // enqueue puts a delivery into its queue, or into the delay until it is due.

@@ -66,9 +66,9 @@ func TestStandbyIsBounded(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), m), "lanes do not fill each other")
 }
 
-// TestOffer: a message is offered only to a handler that has nothing to do. Nobody takes it before there are handlers,
+// TestHand: a message is handed only to a handler that has nothing to do. None takes it before there are handlers,
 // while all are busy, and after they have begun to stop.
-func TestOffer(t *testing.T) {
+func TestHand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, err := NewStandby([]string{"sg"}, nil)
@@ -76,11 +76,11 @@ func TestOffer(t *testing.T) {
 		defer func() { require.NoError(t, b.Close()) }()
 		batch := models.NewBatchID(time.Now())
 		next := 0
-		offer := func() bool {
+		hand := func() bool {
 			next++
-			return b.Offer(models.Message{Kind: models.BatchMessage, ID: batch.Chunk(next), Lane: models.Urgent})
+			return b.Hand(models.Message{Kind: models.BatchMessage, ID: batch.Chunk(next), Lane: models.Urgent})
 		}
-		require.False(t, offer(), "there is no handler")
+		require.False(t, hand(), "there is no handler")
 
 		busy := make(chan struct{})
 		var handled atomic.Int64
@@ -95,17 +95,17 @@ func TestOffer(t *testing.T) {
 				})
 		}()
 		synctest.Wait()
-		require.Equal(t, []bool{true, true, false}, []bool{offer(), offer(), offer()}, "two handlers")
+		require.Equal(t, []bool{true, true, false}, []bool{hand(), hand(), hand()}, "two handlers")
 		synctest.Wait()
-		require.False(t, offer(), "both are busy")
+		require.False(t, hand(), "both are busy")
 		busy <- struct{}{}
 		synctest.Wait()
-		require.Equal(t, []bool{true, false}, []bool{offer(), offer()})
+		require.Equal(t, []bool{true, false}, []bool{hand(), hand()})
 		synctest.Wait()
 		stop()
 		close(busy)
 		synctest.Wait()
-		require.False(t, offer(), "they have stopped")
+		require.False(t, hand(), "they have stopped")
 		require.NoError(t, <-ended)
 		require.EqualValues(t, 3, handled.Load())
 	})

@@ -124,8 +124,8 @@ func (q *queue) push(d *delivery) {
 	q.signal()
 }
 
-// offer is push if a handler has nothing to do. Otherwise it returns false.
-func (q *queue) offer(d *delivery) bool {
+// handOver is push if a handler has nothing to do. Otherwise it returns false.
+func (q *queue) handOver(d *delivery) bool {
 	q.mu.Lock()
 	idle := q.waiting()+q.unacked < q.serving
 	if idle {

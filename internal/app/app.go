@@ -165,7 +165,7 @@ type nearBroker struct {
 }
 
 // Offer gives a message to a handler of this process that has nothing to do.
-func (b nearBroker) Offer(m models.Message) bool { return b.here.Offer(m) }
+func (b nearBroker) Offer(m models.Message) bool { return b.here.Hand(m) }
 
 // near returns the broker. Its handlers in this process are those of the standby.
 func (a *App) near() models.Broker {

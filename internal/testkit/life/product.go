@@ -145,7 +145,7 @@ func (b *broker) Publish(ctx context.Context, ms ...models.Message) error {
 // Offer gives a message to a handler. A broker between processes gets nothing then.
 func (b *broker) Offer(m models.Message) bool {
 	near, ok := b.Broker.(*inproc.Broker)
-	return ok && near.Offer(m)
+	return ok && near.Hand(m)
 }
 
 // engine records the calls that a mail may need.
