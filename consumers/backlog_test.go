@@ -148,7 +148,7 @@ func TestMailIsSentWhileBrokerIsAway(t *testing.T) {
 		b := &leaving{Broker: r.broker}
 		r.broker = b
 		cfg := fast()
-		standby, err := inproc.NewStandby([]string{"sg", "mg"}, nil)
+		standby, err := inproc.NewStandby([]string{"sg", "mg"}, nil, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, standby.Close()) })
 		cfg.Standby = standby

@@ -32,8 +32,9 @@ const maxStandby = 10_000
 // The agenda announces the work again.
 type Broker struct {
 	log    *slog.Logger
-	most   int // messages in one queue
-	late   int // messages in all delays; 0: any number
+	behind Publisher // takes what handlers cannot do; nil: it is parked
+	most   int       // messages in one queue
+	late   int       // messages in all delays; 0: any number
 	queues []*queue
 	byName map[string]*queue
 	delay  *delays
@@ -44,12 +45,17 @@ type Broker struct {
 	nextID int
 }
 
+// A Publisher publishes messages.
+type Publisher interface {
+	Publish(ctx context.Context, ms ...models.Message) error
+}
+
 // NewStandby returns a broker for the messages that another one cannot take for a while. It takes few, and fails beyond
-// them. Errors: models.ErrInvalid.
-func NewStandby(providers []string, log *slog.Logger) (*Broker, error) {
+// them. The other one gets what handlers cannot do, and parks it where operators see it. Errors: models.ErrInvalid.
+func NewStandby(providers []string, other Publisher, log *slog.Logger) (*Broker, error) {
 	b, err := New(providers, log)
 	if err == nil {
-		b.most, b.late = maxStandby, maxStandby
+		b.behind, b.most, b.late = other, maxStandby, maxStandby
 	}
 	return b, err
 }
@@ -172,6 +178,9 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 		})
 	}
 	workers.Wait()
+	if b.behind != nil { // another process may handle the rest
+		b.pass(ctx, 0, queue.all()...)
+	}
 	return nil
 }
 
@@ -182,6 +191,9 @@ func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
 	if panicked != "" {
 		d.panics++
 		b.log.Error("handler panicked", "queue", d.q.Name(), "err", panicked)
+		if b.pass(ctx, 0, d) {
+			return
+		}
 		if d.panics >= models.MaxDeliveries {
 			b.park(d.m, "its handler panicked "+strconv.Itoa(d.panics)+" times: "+panicked)
 			return
@@ -191,12 +203,35 @@ func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
 	}
 	d.panics = 0
 	if why, ok := disposition.IsPark(); ok {
-		b.park(d.m, why)
+		if !b.pass(ctx, 0, d) {
+			b.park(d.m, why)
+		}
 		return
 	}
-	if wait, ok := disposition.IsLater(); ok {
+	if wait, ok := disposition.IsLater(); ok && (ctx.Err() == nil || !b.pass(ctx, wait, d)) {
 		b.later(d, wait)
 	}
+}
+
+// passTime is how long the other broker may take for messages.
+const passTime = 5 * time.Second
+
+// pass gives deliveries to the other broker, if there is one and it takes them. They are due after a wait.
+func (b *Broker) pass(ctx context.Context, wait time.Duration, ds ...*delivery) bool {
+	if b.behind == nil || len(ds) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), passTime)
+	defer cancel()
+	ms := make([]models.Message, len(ds))
+	for i, d := range ds {
+		ms[i] = d.m
+		ms[i].NotBefore, ms[i].At = time.Time{}, time.Time{}
+		if wait > 0 {
+			ms[i].NotBefore = time.Now().Add(wait)
+		}
+	}
+	return b.behind.Publish(ctx, ms...) == nil
 }
 
 // later puts a delivery at the end of its queue after a wait.

@@ -48,7 +48,7 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 // TestStandbyIsBounded: a standby refuses what is more than its handlers can do in a minute or two, waiting or delayed.
 func TestStandbyIsBounded(t *testing.T) {
 	t.Parallel()
-	b, err := NewStandby([]string{"sg"}, nil)
+	b, err := NewStandby([]string{"sg"}, nil, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
@@ -71,7 +71,7 @@ func TestStandbyIsBounded(t *testing.T) {
 func TestHand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, err := NewStandby([]string{"sg"}, nil)
+		b, err := NewStandby([]string{"sg"}, nil, nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		batch := models.NewBatchID(time.Now())
@@ -108,5 +108,108 @@ func TestHand(t *testing.T) {
 		require.False(t, hand(), "they have stopped")
 		require.NoError(t, <-ended)
 		require.EqualValues(t, 3, handled.Load())
+	})
+}
+
+// refusing is a broker that takes messages or none.
+type refusing struct {
+	*Broker
+	refuses bool
+}
+
+func (r *refusing) Publish(ctx context.Context, ms ...models.Message) error {
+	if r.refuses {
+		return models.ErrUnavailable
+	}
+	return r.Broker.Publish(ctx, ms...)
+}
+
+// TestStandbyPassesOn: the broker behind a standby gets what handlers of the standby park, and what they panic at. The
+// standby keeps it while that broker takes none.
+func TestStandbyPassesOn(t *testing.T) {
+	t.Parallel()
+	for name, handle := range map[string]func() models.Disposition{
+		"parks":  func() models.Disposition { return models.Park("it is broken") },
+		"panics": func() models.Disposition { panic("broken") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				broker, err := New([]string{"sg"}, nil)
+				require.NoError(t, err)
+				behind := &refusing{Broker: broker, refuses: true}
+				standby, err := NewStandby([]string{"sg"}, behind, nil)
+				require.NoError(t, err)
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error)
+				q := models.Queue{Kind: models.BatchMessage, Lane: models.Urgent}
+				go func() {
+					ended <- standby.Subscribe(ctx, q, 1, func(context.Context, models.Message) models.Disposition {
+						return handle()
+					})
+				}()
+				synctest.Wait()
+				m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Urgent}
+				require.True(t, standby.Hand(m))
+				time.Sleep(time.Minute)
+				parked, err := standby.Parked(ctx, 10)
+				require.NoError(t, err)
+				require.Len(t, parked, 1)
+
+				behind.refuses = false
+				require.True(t, standby.Hand(m))
+				synctest.Wait()
+				depths, err := broker.Depths(ctx)
+				require.NoError(t, err)
+				waiting := 0
+				for _, d := range depths {
+					waiting += d.Ready
+				}
+				require.Equal(t, 1, waiting)
+				stop()
+				require.NoError(t, <-ended)
+				require.False(t, standby.Hand(m))
+				require.NoError(t, standby.Close())
+				require.NoError(t, broker.Close())
+			})
+		})
+	}
+}
+
+// TestStandbyStops: when the handlers of a standby stop, the broker behind it gets what they put off, and what waits.
+func TestStandbyStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broker, err := New([]string{"sg"}, nil)
+		require.NoError(t, err)
+		standby, err := NewStandby([]string{"sg"}, broker, nil)
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		q := models.Queue{Kind: models.BatchMessage, Lane: models.Urgent}
+		go func() {
+			ended <- standby.Subscribe(ctx, q, 1, func(ctx context.Context, _ models.Message) models.Disposition {
+				<-ctx.Done()
+				return models.Later(time.Hour)
+			})
+		}()
+		batch := models.NewBatchID(time.Now())
+		for n := range 3 {
+			m := models.Message{Kind: models.BatchMessage, ID: batch.Chunk(n), Lane: models.Urgent}
+			require.NoError(t, standby.Publish(ctx, m))
+		}
+		synctest.Wait()
+		stop()
+		require.NoError(t, <-ended)
+		waiting := func() int {
+			ready, _ := broker.byName[q.Name()].depth()
+			return ready
+		}
+		require.Equal(t, 2, waiting())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 3, waiting())
+		require.NoError(t, standby.Close())
+		require.NoError(t, broker.Close())
 	})
 }

@@ -172,6 +172,16 @@ func (q *queue) first() *delivery {
 	return d
 }
 
+// all removes and returns all deliveries that wait.
+func (q *queue) all() (out []*delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for d := q.first(); d != nil; d = q.first() {
+		out = append(out, d)
+	}
+	return out
+}
+
 // signal puts the token into ready.
 func (q *queue) signal() {
 	select {

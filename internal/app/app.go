@@ -144,7 +144,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 	}
 	c := EngineConfig(a.cfg, a.log)
 	if BrokerName(a.cfg) != "in-process" {
-		if a.standby, err = inproc.NewStandby(a.cfg.ProviderNames(), a.log); err != nil {
+		if a.standby, err = inproc.NewStandby(a.cfg.ProviderNames(), a.broker, a.log); err != nil {
 			return err
 		}
 		c.Standby = a.standby
@@ -167,19 +167,19 @@ type nearBroker struct {
 // Offer gives a message to a handler of this process that has nothing to do.
 func (b nearBroker) Offer(m models.Message) bool { return b.here.Hand(m) }
 
-// near returns the broker. Its handlers in this process are those of the standby.
-func (a *App) near() models.Broker {
-	if a.standby == nil {
-		return a.broker
+// near returns a broker whose handlers in this process are those of a standby; nil: it has none.
+func near(b models.Broker, standby *inproc.Broker) models.Broker {
+	if standby == nil {
+		return b
 	}
-	return nearBroker{a.broker, a.standby}
+	return nearBroker{b, standby}
 }
 
 func (a *App) buildService(context.Context) error {
 	workers := EngineConfig(a.cfg, a.log)
 	deps := service.Deps{
 		Store:        a.store,
-		Broker:       a.near(),
+		Broker:       near(a.broker, a.standby),
 		CommandLog:   a.follower,
 		Suppressions: a.suppressions,
 		Policy:       consumers.PolicyFor(a.providers, &workers),
@@ -271,7 +271,7 @@ func (a *App) buildWebhooks(context.Context) error {
 			hooks = append(hooks, webhooks.Provider{Name: p.Name, Adapter: p.Adapter})
 		}
 	}
-	a.hooks = webhooks.New(webhooksURL(a.cfg), a.store, a.near(), hooks, a.priority, a.log)
+	a.hooks = webhooks.New(webhooksURL(a.cfg), a.store, near(a.broker, a.standby), hooks, a.priority, a.log)
 	return nil
 }
 
