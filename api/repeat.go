@@ -29,7 +29,7 @@ func repeatOf(c *gin.Context) (service.Repeat, error) {
 	}
 	if len(values) > 1 || !validRepeatKey(values[0]) {
 		return service.Repeat{}, service.Fail(service.Malformed, "invalid_idempotency_key",
-			"Send one Idempotency-Key of 1 to 255 visible ASCII characters.")
+			"Send one Idempotency-Key of 1 to 256 visible ASCII characters.")
 	}
 	return service.Repeat{Key: values[0], Route: c.Request.Method + " " + c.FullPath()}, nil
 }
@@ -40,7 +40,7 @@ func validRepeatKey(s string) bool {
 			return false
 		}
 	}
-	return len(s) >= 1 && len(s) <= 255
+	return len(s) >= 1 && len(s) <= 256 // as many as Resend takes
 }
 
 // markReplay marks the answer as that of an earlier request.

@@ -91,13 +91,13 @@ func TestRepeat(t *testing.T) {
 	f.accepted(f.repeat("JSON", batchOf(t, `{"subject": "a key of another user"}`)))
 }
 
-// TestInvalidKeys: a key has 1 to 255 visible ASCII characters.
+// TestInvalidKeys: a key has 1 to 256 visible ASCII characters.
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, key := range map[string]string{
 		"space":     "a b",
-		"long":      strings.Repeat("k", 256),
+		"long":      strings.Repeat("k", 257),
 		"not ASCII": "kë",
 		"a tab":     "a\tb",
 	} {
@@ -122,7 +122,7 @@ func TestInvalidKeys(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusBadRequest, res.StatusCode, "empty key")
 	require.Empty(t, f.store.writes())
-	f.accepted(f.repeat(strings.Repeat("~", 255), batchOf(t, `{}`)))
+	f.accepted(f.repeat(strings.Repeat("~", 256), batchOf(t, `{}`)))
 }
 
 // TestRepeatWithAnotherQuery: a request with another query is another request, so its key is refused.

@@ -53,7 +53,7 @@ func (c *Client) URL(path string) string { return c.base + path }
 // CallOption sets up one request.
 type CallOption func(*call)
 
-// IdempotencyKey names a request, so that it can be repeated without being carried out twice. A key is 1 to 255 visible
+// IdempotencyKey names a request, so that it can be repeated without being carried out twice. A key is 1 to 256 visible
 // ASCII characters, for example a UUID. Keys belong to a user and a path and are kept for 24 hours by default.
 func IdempotencyKey(key string) CallOption {
 	return func(c *call) { c.header.Set("Idempotency-Key", key) }
