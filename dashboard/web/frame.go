@@ -42,7 +42,7 @@ type Frame struct {
 	Config
 	Sessions *Sessions
 
-	sets    map[string]*template.Template
+	sets    parsers
 	assets  *assets
 	live    *hub
 	keeping keptBudget // of the forms that are kept
@@ -50,7 +50,7 @@ type Frame struct {
 	mux     *http.ServeMux
 }
 
-// New returns a frame. It fails if a template cannot be parsed.
+// New returns a frame.
 func New(c Config) (*Frame, error) {
 	assets, err := loadAssets()
 	if err != nil {
@@ -59,7 +59,7 @@ func New(c Config) (*Frame, error) {
 	f := &Frame{
 		Config:   c,
 		Sessions: &Sessions{store: c.Store},
-		sets:     map[string]*template.Template{},
+		sets:     parsers{},
 		assets:   assets,
 		live:     newHub(c.Log),
 		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
@@ -134,34 +134,51 @@ var files embed.FS
 // frameTemplates are the pages of the frame itself.
 var frameTemplates = NewTemplates(files, nil)
 
+// parse returns the template of a page, with the layout. It parses the files at its first call: all pages together take
+// megabytes, and most processes show few.
+type parse func() (*template.Template, error)
+
+// parsers are the pages by name.
+type parsers map[string]parse
+
+// page returns the template of a page.
+func (p parsers) page(name string) (*template.Template, error) {
+	parse := p[name]
+	if parse == nil {
+		return nil, fmt.Errorf("there is no page %s", name)
+	}
+	return parse()
+}
+
 // Templates are the pages of a room, over the parts that all rooms share.
 type Templates struct {
-	load func() (map[string]*template.Template, error) // by name; each has the layout
+	load func() (parsers, error)
 }
 
 // NewTemplates returns the pages of a room: its files *.html, in which its functions can be used besides those of all
-// rooms. parts.html has parts that its pages share. The files are parsed once, when they are first needed.
+// rooms. parts.html has parts that its pages share.
 func NewTemplates(room fs.FS, funcs template.FuncMap) *Templates {
-	return &Templates{load: sync.OnceValues(func() (map[string]*template.Template, error) {
-		shared, err := sharedParts()
-		if err != nil {
-			return nil, err
-		}
+	return &Templates{load: sync.OnceValues(func() (parsers, error) {
 		names, err := fs.Glob(room, "*.html")
 		if err != nil {
 			return nil, err
 		}
 		parts := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "parts.html" })
-		sets := map[string]*template.Template{}
+		sets := parsers{}
 		for _, name := range names {
-			set, err := shared.Clone()
-			if err == nil {
-				_, err = set.Funcs(funcs).ParseFS(room, append(parts, name)...)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("template %s: %w", name, err)
-			}
-			sets[strings.TrimSuffix(name, ".html")] = set
+			sets[strings.TrimSuffix(name, ".html")] = sync.OnceValues(func() (*template.Template, error) {
+				set, err := sharedParts()
+				if err == nil {
+					set, err = set.Clone()
+				}
+				if err == nil {
+					_, err = set.Funcs(funcs).ParseFS(room, append(slices.Clone(parts), name)...)
+				}
+				if err != nil {
+					return nil, fmt.Errorf("template %s: %w", name, err)
+				}
+				return set, nil
+			})
 		}
 		return sets, nil
 	})}

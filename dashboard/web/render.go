@@ -37,10 +37,14 @@ type Page struct {
 
 // Parts renders named parts of a page for live events.
 func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
+	page, err := f.sets.page(name)
+	if err != nil {
+		return nil, err
+	}
 	out := Parts{}
 	for _, part := range wanted {
 		var b bytes.Buffer
-		if err := f.sets[name].ExecuteTemplate(&b, part, data); err != nil {
+		if err := page.ExecuteTemplate(&b, part, data); err != nil {
 			return nil, fmt.Errorf("part %s of page %s: %w", part, name, err)
 		}
 		out[part] = b.Bytes()
@@ -54,8 +58,12 @@ func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, statu
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}
+	page, err := f.sets.page(name)
+	if err != nil {
+		return err
+	}
 	var b bytes.Buffer
-	if err := f.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
+	if err := page.ExecuteTemplate(&b, "layout", p); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
