@@ -158,13 +158,10 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 		return err
 	}
 	defer leave()
-	stop := context.AfterFunc(ctx, func() { queue.serve(-concurrency) })
-	defer func() {
-		if stop() {
-			queue.serve(-concurrency)
-		}
-	}()
 	queue.serve(concurrency)
+	stopped := sync.OnceFunc(func() { queue.serve(-concurrency) })
+	defer stopped()
+	defer context.AfterFunc(ctx, stopped)()
 	var workers sync.WaitGroup
 	for range concurrency {
 		workers.Go(func() {
