@@ -322,11 +322,11 @@ func probe(b *browserTab, p *product) {
 	b.until(both)
 	eval[bool](b, `(document.querySelector("a[href='/providers/sg/probe']").click(), true)`)
 	b.answer()
-	b.until(`document.readyState === "complete" && document.querySelector("h1") &&
-		!document.querySelector("a[href=\'/providers/sg/probe\']")`)
+	b.until(`document.readyState === "complete" && document.querySelector("a[href='/providers/mg/probe']") &&
+		!document.querySelector("a[href=\'/providers/sg/probe\']")`) // the page with the question has neither
 	eval[bool](b, `(document.querySelector("a[href='/providers/mg/probe']").click(), true)`)
 	b.answer()
-	b.until(`document.readyState === "complete" && document.querySelector("h1") &&
+	b.until(`document.readyState === "complete" && document.querySelector("h1") && location.pathname === "/providers" &&
 		!document.querySelector("a[href=\'/providers/mg/probe\']")`)
 	b.open("/batches")
 	b.until(`[...document.querySelectorAll(".batch-row")].every((e) => e.querySelector(".state.is-done"))`)
