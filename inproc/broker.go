@@ -32,9 +32,9 @@ const maxStandby = 10_000
 // The agenda announces the work again.
 type Broker struct {
 	log    *slog.Logger
-	behind Publisher // takes what handlers cannot do; nil: it is parked
-	most   int       // messages in one queue
-	late   int       // messages in all delays; 0: any number
+	behind models.Broker // takes what handlers cannot do; nil: it is parked
+	most   int           // messages in one queue
+	late   int           // messages in all delays; 0: any number
 	queues []*queue
 	byName map[string]*queue
 	delay  *delays
@@ -45,14 +45,9 @@ type Broker struct {
 	nextID int
 }
 
-// A Publisher publishes messages.
-type Publisher interface {
-	Publish(ctx context.Context, ms ...models.Message) error
-}
-
 // NewStandby returns a broker for the messages that another one cannot take for a while. It takes few, and fails beyond
 // them. The other one gets what handlers cannot do, and parks it where operators see it. Errors: models.ErrInvalid.
-func NewStandby(providers []string, other Publisher, log *slog.Logger) (*Broker, error) {
+func NewStandby(providers []string, other models.Broker, log *slog.Logger) (*Broker, error) {
 	b, err := New(providers, log)
 	if err == nil {
 		b.behind, b.most, b.late = other, maxStandby, maxStandby
