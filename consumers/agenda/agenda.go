@@ -309,6 +309,7 @@ func (a *Agenda) reconcileEntries(
 			err := a.reconcile(ctx, entry)
 			if err == nil && due {
 				s.handled.add(&entry)
+				a.ended.forget(entry.ID)
 			}
 			failed.end(err)
 			return nil

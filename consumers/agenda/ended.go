@@ -37,16 +37,22 @@ func (e *ended) note(sums []models.ChunkSummary, recheck time.Duration) {
 	}
 }
 
-// take reports whether the batch of an entry is among them, and forgets it.
-func (e *ended) take(entry *models.AgendaEntry) bool {
+// has reports whether the batch of an entry is among them.
+func (e *ended) has(entry *models.AgendaEntry) bool {
 	if entry.Kind != models.LookAtBatch || entry.Chunks != 1 {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, ok := e.batches[entry.ID]
-	delete(e.batches, entry.ID)
 	return ok
+}
+
+// forget forgets a batch that the agenda has looked at.
+func (e *ended) forget(batch models.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.batches, batch)
 }
 
 // Counted notes summaries that were just stored. Only a process that is alone knows that no other one stored later ones.

@@ -19,7 +19,7 @@ import (
 // is unfinished. Its next due time is derived from the batch's own time, so that an entry
 // that is handled twice is written again once.
 func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
-	if a.ended.take(&entry) && !a.Follower.Rules().Commanded(entry.ID) {
+	if a.ended.has(&entry) && !a.Follower.Rules().Commanded(entry.ID) {
 		return nil // otherwise a command may send its mail again
 	}
 	b, err := a.Chunks.Batch(ctx, entry.ID.Batch())

@@ -57,8 +57,14 @@ func (a *Agenda) requeueRecovered(ctx context.Context, lane int) (worked bool, e
 	if again := noticed.Add(recoveredAgain); !now.Before(again) {
 		noticed = again
 	}
+	accepted := noticed.Add(a.cfg.Recheck)
+	if !a.cfg.Sole {
+		accepted = accepted.Add(a.cfg.Recheck) // the clock of another process may be ahead
+	}
 	unsent := func(e *models.AgendaEntry) bool {
-		return (e.Lane == models.Urgent) == (lanes[lane] == models.Urgent) && (e.Unsent || e.Round == 0)
+		// The first entry is due a recheck after its mail was accepted. Mail that was accepted since does not wait.
+		return (e.Lane == models.Urgent) == (lanes[lane] == models.Urgent) &&
+			(e.Unsent || e.Round == 0 && !e.Due.After(accepted))
 	}
 	for _, s := range a.shards {
 		at := noticed.UnixNano()
