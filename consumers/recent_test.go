@@ -122,6 +122,78 @@ func TestAcceptedBatchOfQuickerWorker(t *testing.T) {
 	})
 }
 
+// TestEventBeforeOutcome: the summary of a batch that this process has accepted and sent is stored without a read. If an
+// event or another entry came before the outcome of the call, in this process or in another one, the summary ends up
+// with both, although each had as many entries and facts.
+func TestEventBeforeOutcome(t *testing.T) {
+	t.Parallel()
+	event := func(t *testing.T, s models.Store, id models.ID) {
+		fact := models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())), Events: []models.Event{
+			{ID: "e", Recipient: 1, Attempt: 1, Kind: models.Delivered, Provider: "sg", At: time.Now().UTC()}}}
+		require.NoError(t, s.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+	}
+	cancel := func(t *testing.T, s models.Store, id models.ID) {
+		require.NoError(t, s.Append(t.Context(), id, models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Cancel,
+			At: time.Now().UTC(), Recipients: models.SetOf(1)}))
+	}
+	for name, c := range map[string]struct {
+		write  func(t *testing.T, s models.Store, id models.ID)
+		shared bool // another process writes it
+		last   bool // and counts it again before this one stores what it sent
+		reads  int64
+	}{
+		"only the outcome":         {},
+		"event":                    {write: event, reads: 1},
+		"event in another process": {write: event, shared: true},
+		"event in another process, which is last": {write: event, shared: true, last: true},
+		"cancel":                    {write: cancel, reads: 1},
+		"cancel in another process": {write: cancel, shared: true},
+		"cancel in another process, which is last": {write: cancel, shared: true, last: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				counted := &reads{}
+				r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
+				var other *Engine
+				p := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
+					if c.write != nil {
+						c.write(t, r.store, call.Batch)
+						other.rollup.Mark(r.user, call.Batch)
+						require.NoError(t, other.Flush(t.Context()))
+					}
+					counted.n.Store(0)
+					return part(models.Accepted, call)
+				})
+				cfg := fast()
+				cfg.Sole = true // so that each has all slots
+				one := func() *Engine {
+					e, err := New(r.store, r.broker, []provider.Spec{specOf(p, "sg", time.Second)}, cfg)
+					require.NoError(t, err)
+					return e
+				}
+				r.engine = one()
+				if other = r.engine; c.shared {
+					other = one()
+				}
+				b := r.accepted(1)
+				m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
+				require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), m))
+				if c.last {
+					require.NoError(t, other.Flush(t.Context()))
+				}
+				counted.n.Store(0)
+				require.NoError(t, r.engine.Flush(t.Context()))
+				require.Equal(t, c.reads, counted.n.Load())
+				require.NoError(t, other.Flush(t.Context()))
+				want, got := r.view(b).SummaryOf(b.ID, b.Groups), stored(t, r, b)
+				require.Equal(t, want, got)
+				require.Zero(t, r.engine.rollup.Pending()+other.rollup.Pending(), "nothing is counted for ever")
+			})
+		})
+	}
+}
+
 // TestSummaryOfEmptyLedger: the summary of a batch without entries is stored without a read, and
 // never replaces a newer one.
 func TestSummaryOfEmptyLedger(t *testing.T) {

@@ -365,6 +365,7 @@ func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, 
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		err := w.Store.PutFacts(w.Work.Context(), models.ChunkFact{Chunk: c.ID, Fact: f})
 		if err == nil {
+			c.saved++
 			return nil
 		}
 		w.cfg.Logger.Warn("cannot store the outcome of a call; will retry",

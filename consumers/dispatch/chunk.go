@@ -21,12 +21,32 @@ type Chunk struct {
 	entries       []models.Entry
 	facts         []models.Fact
 	read          time.Time // just before entries and facts were read
+	fresh         bool      // entries and facts were never read: this process has just accepted the batch
+	saved         int       // how many of facts are stored
 	View          *models.View
 }
 
 // Summary returns the counts of the chunk.
 func (c *Chunk) Summary() models.Summary {
 	return c.View.SummaryOf(c.ID, c.Batch.Groups)
+}
+
+// Counted reports whether the chunk need not be read to be counted: this process accepted it and stored the outcome of
+// its only call. Who stores an event or an entry during that call counts the chunk after it: see AwaitsOutcome.
+func (c *Chunk) Counted() bool {
+	return c.fresh && len(c.entries) == 1 && len(c.facts) == 1 && c.saved == 1
+}
+
+// AwaitsOutcome reports whether the chunk is small and the outcome of its first call is not stored, by a clock that may
+// differ from that of the caller by slack. The process that calls may then count the chunk without reading it.
+func (c *Chunk) AwaitsOutcome(now time.Time, slack time.Duration) bool {
+	if c.Size > recentRecipients || len(c.entries) == 0 || c.entries[0].Kind != models.Attempt {
+		return false
+	}
+	first := &c.entries[0]
+	return now.Before(first.CallEnds.Add(slack)) && !slices.ContainsFunc(c.facts, func(f models.Fact) bool {
+		return f.Outcome != nil && f.Outcome.Attempt == first.Number
+	})
 }
 
 // message returns m with the chunk's id and lane filled in.

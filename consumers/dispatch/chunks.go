@@ -59,7 +59,7 @@ func (cs *Chunks) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 
 // Reload reads the entries and facts of a chunk again.
 func (cs *Chunks) Reload(ctx context.Context, c *Chunk) (err error) {
-	c.read = time.Now()
+	c.read, c.fresh = time.Now(), false
 	if c.entries, c.facts, err = cs.store.Record(ctx, c.ID); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (cs *Chunks) start(ctx context.Context, m models.Message) (*Chunk, error) {
 		return cs.Load(ctx, m.ID)
 	}
 	to := accepted.to
-	c := &Chunk{ID: m.ID, Batch: b.OfChunk(0), Lane: b.Lane, Size: len(to), Recipients: to, read: time.Now()}
+	c := &Chunk{ID: m.ID, Batch: b.OfChunk(0), Lane: b.Lane, Size: len(to), Recipients: to, read: time.Now(), fresh: true}
 	cs.resolve(c)
 	return c, nil
 }

@@ -45,10 +45,9 @@ type Rollup struct {
 // mark says that the summary of a chunk has to be renewed.
 type mark struct {
 	user  string
-	since time.Time      // when the chunk was marked first
-	then  []func()       // called after the summary was stored
-	empty int            // size of a chunk without entries and facts; 0: the chunk has to be counted
-	in    []models.Group // of that chunk
+	since time.Time // when the chunk was marked first
+	then  []func()  // called after the summary was stored
+	known *counted  // nil: the chunk has to be read
 }
 
 // counted is a chunk that was counted.
@@ -56,6 +55,17 @@ type counted struct {
 	models.ChunkSummary
 	view models.FeedView
 	of   int // number of chunks of the batch
+
+	again bool // it has to be read once more: its caller may count it without what is stored during the call
+}
+
+// countedFrom counts a chunk.
+func countedFrom(c *dispatch.Chunk) *counted {
+	return &counted{
+		ChunkSummary: models.ChunkSummary{User: c.Batch.User, Chunk: c.ID, Summary: c.Summary()},
+		view:         c.View.ForFeed(),
+		of:           c.Batch.Chunks,
+	}
 }
 
 // countAtOnce is how many chunks are counted at once. The record of a chunk takes
@@ -126,22 +136,26 @@ func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 		m = &mark{user: user, since: time.Now()}
 		s.marked[chunk] = m
 	}
-	m.empty = 0
+	m.known = nil
 	m.then = append(m.then, then...)
 }
 
-// MarkChunk implements dispatch.SummaryMarks. A chunk without entries and facts is not
-// read again to be counted: a handler that adds some marks the chunk, too, and its summary
-// has a higher version.
+// MarkChunk implements dispatch.SummaryMarks. Some chunks are not read again to be counted: those without entries and
+// facts, and those that this process accepted and sent. Who adds an entry or a fact marks the chunk, too, and its
+// summary has a higher version.
 func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
-	if c.View.Version > 0 {
+	if c.View.Version > 0 && !c.Counted() {
 		s.Mark(c.Batch.User, c.ID)
 		return
 	}
+	known := countedFrom(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.marked[c.ID] == nil {
-		s.marked[c.ID] = &mark{user: c.Batch.User, since: time.Now(), empty: c.Size, in: c.Batch.Groups}
+	switch m := s.marked[c.ID]; {
+	case m == nil:
+		s.marked[c.ID] = &mark{user: c.Batch.User, since: time.Now(), known: known}
+	case m.known != nil && m.known.Summary.Version < known.Summary.Version:
+		m.known = known
 	}
 }
 
@@ -235,6 +249,11 @@ func (s *Rollup) renewMarked(ctx context.Context, work map[models.ID]*mark, ids 
 	}
 	s.mu.Unlock()
 	s.remark(left)
+	for i := range chunks {
+		if c := &chunks[i]; c.again {
+			s.Mark(c.User, c.Chunk)
+		}
+	}
 	for _, f := range then {
 		f()
 	}
@@ -271,17 +290,11 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark, ids []mode
 	out := make([]counted, 0, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.atOnce())
-	add := func(user string, chunk models.ID, sum models.Summary, v *models.View, of int) {
-		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: sum}, v.ForFeed(), of}
-		mu.Lock()
-		defer mu.Unlock()
-		out = append(out, c)
-	}
 	for _, id := range ids {
-		m := work[id]
-		if m.empty > 0 {
-			v := models.Resolve(m.empty, nil, nil)
-			add(m.user, id, v.SummaryOf(id, m.in), v, 0) // there is nothing to publish
+		if known := work[id].known; known != nil {
+			mu.Lock()
+			out = append(out, *known)
+			mu.Unlock()
 			continue
 		}
 		g.Go(func() error {
@@ -290,7 +303,11 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark, ids []mode
 				_, err = s.chunks.SkipCorrupt(id, err)
 				return err
 			}
-			add(m.user, id, c.Summary(), c.View, c.Batch.Chunks)
+			one := countedFrom(c)
+			one.again = c.AwaitsOutcome(time.Now(), s.cfg.Recheck)
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, *one)
 			return nil
 		})
 	}
