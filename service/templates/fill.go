@@ -22,7 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Filler fills a version of a template in a language for recipients. It may be used by many goroutines at once.
+// Filler fills a version of a template in a language for the recipients of a request, one after the other.
 type Filler struct {
 	Use      models.TemplateUse
 	Sender   string
@@ -31,7 +31,15 @@ type Filler struct {
 	parts    parts
 	defaults map[string]any
 	schema   *schema
-	bytes    int // of the source
+	checks   checks // that the schema has made
+	bytes    int    // of the source
+}
+
+// again returns a Filler for another request.
+func (f *Filler) again() *Filler {
+	next := *f
+	next.checks = checks{}
+	return &next
 }
 
 // Use returns the filler for a reference: a name for the published version, or name@number.
@@ -84,7 +92,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	}
 	key := strings.Join([]string{user, h.ID, strconv.Itoa(number), lang}, "/")
 	if f, ok := l.cache.Get(key); ok {
-		return f, nil
+		return f.again(), nil
 	}
 	src, err := l.source(ctx, user, name, number)
 	if err != nil {
@@ -96,7 +104,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	}
 	f.Use.Name, f.Use.Version = name, number
 	l.keep(key, f)
-	return f, nil
+	return f.again(), nil
 }
 
 // wrongRef returns the error for a template that a request cannot use.
@@ -161,6 +169,9 @@ func fixed(p *liquid.Part) string {
 func (f *Filler) Fill(
 	ctx context.Context, r *models.Recipient, json, keep []string,
 ) (wrong []problem.FieldError, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	vars, wrong := f.vars(r, json)
 	if f.schema != nil && len(wrong) == 0 {
 		wrong = f.validate(vars)
@@ -348,7 +359,7 @@ var english = message.NewPrinter(language.English)
 
 // validate checks variables by the schema.
 func (f *Filler) validate(vars map[string]any) (wrong []problem.FieldError) {
-	if !f.schema.fits(vars) {
+	if !f.checks.fits(f.schema, vars) {
 		return []problem.FieldError{{
 			Pointer: "/vars", Code: "schema_mismatch", Detail: "The variables are too large for the schema of the template.",
 		}}

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // TestNumbersOfVariables: a number of a variable, a default or a list is the number that was sent.
@@ -70,4 +72,47 @@ func TestCheckIsBounded(t *testing.T) {
 	require.Len(t, wrong, 1)
 	require.Equal(t, "schema_mismatch", wrong[0].Code)
 	require.Contains(t, wrong[0].Detail, "too large")
+}
+
+// TestChecksOfRequest: what a schema checks for all recipients is bounded by the size of the request, and a number with
+// many digits counts as many. Nothing is checked after the client has left.
+func TestChecksOfRequest(t *testing.T) {
+	t.Parallel()
+	schema := func(n int, one string) *Filler {
+		s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"}, Schema: json.RawMessage(
+			`{"properties": {"n": {"allOf": [` + strings.Repeat(one+",", n-1) + one + `]}}}`)}
+		f, err := newFiller(&s, "")
+		require.NoError(t, err)
+		return f
+	}
+	fill := func(f *Filler, value string) []problem.FieldError {
+		r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"n": value}}
+		wrong, err := f.Fill(t.Context(), &r, []string{"n"}, nil)
+		require.NoError(t, err)
+		return wrong
+	}
+	f := schema(2400, `{"multipleOf": 1e-300}`)
+	require.NotEmpty(t, fill(f, "1.5e300"), "it takes ten milliseconds for each recipient")
+	require.Empty(t, fill(f, "1.5"))
+
+	f = schema(2400, `{"type": "array"}`)
+	list := "[" + strings.Repeat("1,", 700) + "1]"
+	n := 0
+	for ; n < 1000 && len(fill(f, list)) == 0; n++ {
+		require.Empty(t, fill(f.again(), list), "another request")
+	}
+	require.Less(t, n, 100)
+	require.Greater(t, n, 10)
+
+	f = schema(200, `{"type": "array"}`) // of a usual size
+	for range 1000 {
+		f.checks.done += 400 * 700
+		f.checks.usual += usualKeywords * 700
+	}
+	require.Empty(t, fill(f, list))
+
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	_, err := f.Fill(ctx, &models.Recipient{}, nil, nil)
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -20,19 +20,32 @@ const (
 	maxPattern  = 500       // bytes
 	maxMatching = 20_000    // steps of all patterns, when their repeats are written out: .{1000} has 1,000
 	maxNumber   = 64        // characters
+	maxLevels   = 100       // of objects and lists in each other: compiling takes as long as their cube
 	maxChecks   = 4_000_000 // keywords times values of a recipient: with more, a check can take seconds
 )
 
+// A request may have so many checks, besides those of a schema of usual size for each of its values.
+const (
+	requestChecks = 25 * maxChecks
+	usualKeywords = 500
+)
+
 // schemaCost counts what a schema has.
-type schemaCost struct{ keywords, patterns, steps int }
+type schemaCost struct{ keywords, weight, patterns, steps int }
 
 // check returns an error if a part of a schema is too large. pattern reports whether it is the value of pattern.
-func (c *schemaCost) check(v any, pattern bool) error {
+func (c *schemaCost) check(v any, pattern bool, level int) error {
 	if c.keywords++; c.keywords > maxKeywords {
 		return fmt.Errorf("a schema has at most %d keywords and values", maxKeywords)
 	}
+	c.weight++
+	if level > maxLevels {
+		return fmt.Errorf("a schema has at most %d levels", maxLevels)
+	}
 	switch v := v.(type) {
 	case json.Number:
+		f, _ := v.Float64()
+		c.weight += weightOf(f)
 		return checkNumber(v)
 	case string:
 		if pattern {
@@ -40,7 +53,7 @@ func (c *schemaCost) check(v any, pattern bool) error {
 		}
 	case []any:
 		for _, e := range v {
-			if err := c.check(e, false); err != nil {
+			if err := c.check(e, false, level+1); err != nil {
 				return err
 			}
 		}
@@ -49,7 +62,7 @@ func (c *schemaCost) check(v any, pattern bool) error {
 			return errors.New("the format regex is not supported")
 		}
 		for name, e := range v {
-			if err := c.check(e, name == "pattern"); err != nil {
+			if err := c.check(e, name == "pattern", level+1); err != nil {
 				return err
 			}
 			if patterns, ok := e.(map[string]any); ok && name == "patternProperties" {
@@ -110,6 +123,12 @@ func checkNumber(n json.Number) error {
 	return nil
 }
 
+// weightOf returns what a number counts besides 1: a schema calculates with all its digits.
+func weightOf(f float64) int {
+	_, exponent := math.Frexp(f)
+	return max(exponent, -exponent) / 16
+}
+
 // isZero reports whether a number in JSON has only zeros before its exponent. 0e999999 is harmless only without one.
 func isZero(n string) bool {
 	for _, r := range n {
@@ -130,7 +149,7 @@ func (noLoader) Load(string) (any, error) { return nil, errRemote }
 // schema is a compiled JSON Schema.
 type schema struct {
 	*jsonschema.Schema
-	keywords int
+	weight int // of its keywords and values
 }
 
 // compileSchema compiles a JSON Schema. References are refused, also those inside of it:
@@ -147,7 +166,7 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 		return nil, errors.New("a schema is a JSON object")
 	}
 	var cost schemaCost
-	if err := cost.check(doc, false); err != nil {
+	if err := cost.check(doc, false, 1); err != nil {
 		return nil, err
 	}
 	if name := reference(doc); name != "" {
@@ -164,7 +183,7 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema cannot be used: %s", strings.ReplaceAll(err.Error(), url, ""))
 	}
-	return &schema{compiled, cost.keywords}, nil
+	return &schema{compiled, cost.weight}, nil
 }
 
 // reference returns a member of a schema that refers to another one, or "".
@@ -197,6 +216,10 @@ func sizeOf(v any) int {
 	switch v := v.(type) {
 	case string:
 		n += len(v) / 16
+	case float64:
+		n += weightOf(v)
+	case json.Number:
+		n += len(v) / 4
 	case []any:
 		for _, e := range v {
 			n += sizeOf(e)
@@ -209,5 +232,17 @@ func sizeOf(v any) int {
 	return n
 }
 
-// fits reports whether the variables of a recipient can be checked in a short time.
-func (s *schema) fits(vars map[string]any) bool { return s.keywords*sizeOf(vars) <= maxChecks }
+// checks counts what the schema of a template checks for one request.
+type checks struct{ done, usual int }
+
+// fits reports whether the variables of a recipient can be checked in a short time, and those of all recipients in a
+// time that is linear in the request.
+func (c *checks) fits(s *schema, vars map[string]any) bool {
+	size := sizeOf(vars)
+	n := s.weight * size
+	if n > maxChecks || c.done+n > requestChecks+c.usual+usualKeywords*size {
+		return false
+	}
+	c.done, c.usual = c.done+n, c.usual+usualKeywords*size
+	return true
+}

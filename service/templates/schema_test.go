@@ -23,13 +23,17 @@ func TestSchemaIsBounded(t *testing.T) {
 		"costly patterns":  `{"allOf": [` + many(9, `{"pattern": "`+strings.Repeat(".{1000}", 70)+`"}`) + `]}`,
 		"nested repeats":   `{"patternProperties": {"` + strings.Repeat("(.{10}){99}", 40) + `": {}}}`,
 		"regex of values":  `{"properties": {"p": {"format": "regex"}}}`,
+		"many levels":      strings.Repeat(`{"allOf":[`, 51) + `{}` + strings.Repeat(`]}`, 51),
+		"many objects":     strings.Repeat(`{"not":`, 101) + `{}` + strings.Repeat(`}`, 101),
 		"many keywords":    `{"enum": [` + many(5001, `1`) + `]}`,
 	} {
 		_, err := compileSchema([]byte(schema))
 		require.Error(t, err, name)
 		require.Regexp(t, "a schema has at most|a number has at most|regex is not supported", err.Error(), name)
 	}
-	_, err := compileSchema([]byte(`{"pattern": "("}`))
+	_, err := compileSchema([]byte(strings.Repeat(`{"not":`, 99) + `{}` + strings.Repeat(`}`, 99)))
+	require.NoError(t, err)
+	_, err = compileSchema([]byte(`{"pattern": "("}`))
 	require.ErrorContains(t, err, "the schema cannot be used")
 	require.NotContains(t, err.Error(), "file:", "it names no folder of the machine")
 	_, err = compileSchema([]byte(`{"type": "object", "properties": {"n": {"maximum": 1e10, "multipleOf": 0.01},
