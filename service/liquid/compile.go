@@ -413,6 +413,10 @@ func (c *compiler) tag(t *token) error {
 		if b := c.blocks[len(c.blocks)-1].block; b != nil && t.name != "else" {
 			b.all = append(b.all, comparisonsOf(t)...)
 		}
+		inner, err := libraryTag(t)
+		if err != nil {
+			return err
+		}
 		c.emit(t, "{%", inner, "%}")
 	case t.name == "if" || t.name == "unless" || t.name == "case" || t.name == "for":
 		return c.block(t, inner)
@@ -443,6 +447,10 @@ func (c *compiler) block(t *token, inner string) error {
 		}
 		c.program.WriteString("{% " + weighTag + " " + strconv.Itoa(len(c.part.blocks)) + " %}")
 		c.part.blocks = append(c.part.blocks, t.block)
+		inner, err := libraryTag(t)
+		if err != nil {
+			return err
+		}
 		c.emit(t, "{%", inner, "%}")
 	} else {
 		m := loop.FindStringSubmatch(t.source)
@@ -458,6 +466,24 @@ func (c *compiler) block(t *token, inner string) error {
 	}
 	c.blocks = append(c.blocks, *t)
 	return nil
+}
+
+// libraryTag returns a tag in the words of the Liquid library.
+func libraryTag(t *token) (string, error) {
+	source := t.source
+	switch t.name {
+	case "if", "elsif", "unless":
+		var err error
+		if source, err = condition(t.source); err != nil {
+			return "", err
+		}
+	case "when", "case":
+		if literal.MatchString(withoutStrings(source)) {
+			return "", errors.New("blank and empty are allowed only in if, elsif and unless")
+		}
+		source = alternatives(source)
+	}
+	return strings.TrimSpace(t.name + " " + source), nil
 }
 
 // plainError returns the text of an error of the Liquid library.

@@ -96,6 +96,8 @@ func addFilters(e *upstream.Engine) {
 		s, err := show(v, p)
 		return html.EscapeString(s), err
 	})
+	e.RegisterFilter(blankFilter, func(v any, want bool) bool { return isBlank(v) == want })
+	e.RegisterFilter(emptyFilter, func(v any, want bool) bool { return hasNothing(v) == want })
 	e.RegisterFilter(payFilter, func(v any, p payer) (any, error) { return plain(v), p[""].pay(v) })
 	e.RegisterFilter(listFilter, func(v any, p payer) (any, error) {
 		switch v := v.(type) {

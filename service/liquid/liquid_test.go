@@ -352,6 +352,60 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestConditions: blank and empty are literals, the last and or or of a condition counts first, and a when may have
+// several values.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	vars := map[string]any{"none": nil, "no": false, "yes": true, "text": "Ann", "nothing": "", "space": " \n", "zero": 0,
+		"list": []any{1}, "noone": []any{}, "object": map[string]any{"a": 1}, "bare": map[string]any{}, "n": 2}
+	for names, want := range map[string]string{
+		"missing none no nothing space noone bare": "blank",
+		"yes text zero list object object.a":       "",
+		"nothing noone bare":                       "empty",
+		"missing none no space zero text list":     "",
+	} {
+		literal := "blank"
+		if strings.HasPrefix(names, "nothing") || strings.HasPrefix(names, "missing none no space") {
+			literal = "empty"
+		}
+		for name := range strings.FieldsSeq(names) {
+			for _, source := range []string{
+				`{% if NAME == LITERAL %}LITERAL{% endif %}`,
+				`{% if LITERAL == NAME %}LITERAL{% endif %}`,
+				`{% unless NAME != LITERAL %}LITERAL{% endunless %}`,
+				`{% if no %}{% elsif NAME==LITERAL %}LITERAL{% endif %}`,
+				`{% if NAME == LITERAL and yes %}LITERAL{% endif %}`,
+				`{% if NAME != LITERAL %}{% else %}LITERAL{% endif %}`,
+			} {
+				source = strings.NewReplacer("NAME", name, "LITERAL", literal).Replace(source)
+				require.Equal(t, want, full(t, source, Text, vars), source)
+			}
+		}
+	}
+	for source, want := range map[string]string{
+		`{% if yes or no and no %}1{% endif %}`:                                "1",
+		`{% if no and yes or yes %}1{% endif %}`:                               "",
+		`{% if yes and no or yes and no or yes %}1{% endif %}`:                 "1",
+		`{% if no and no and no or yes %}1{% endif %}`:                         "",
+		`{% if yes or yes and no and no %}1{% endif %}`:                        "1",
+		`{% if text == "blank" or text == "a and b" %}1{% endif %}`:            "",
+		`{% if text == " or " %}{% elsif text == 'Ann' and yes %}1{% endif %}`: "1",
+		`{% case n %}{% when 1 or 2 %}1{% endcase %}`:                          "1",
+		`{% case text %}{% when "a or b" or "Ann", "x" %}1{% endcase %}`:       "1",
+		`{{ "Straße ünder" | upcase }}`:                                        "STRASSE ÜNDER",
+	} {
+		require.Equal(t, want, full(t, source, Text, vars), source)
+	}
+	for source, want := range map[string]string{
+		`{% if (text == blank) or yes %}{% endif %}`:                    "no parentheses",
+		`{% case text %}{% when blank %}{% endcase %}`:                  "only in if, elsif and unless",
+		"{% if a" + strings.Repeat(" or b and c", 60) + "%}{% endif %}": "more than 50 times",
+	} {
+		_, err := Compile(source, Text, false)
+		require.ErrorContains(t, err, want, source)
+	}
+}
+
 // TestDates: what is no time stays as it is, and a whole number is a Unix time.
 func TestDates(t *testing.T) {
 	t.Parallel()

@@ -222,6 +222,9 @@ func pick(first func(a, b decimal.Decimal) bool) calculation {
 	}
 }
 
+// Decimal returns a number as an output shows it. It has no exponent.
+func Decimal(f float64) string { return float(f).String() }
+
 // plain returns a value as it is written: no number has an exponent.
 func plain(v any) any {
 	if f, ok := v.(float64); ok {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 var (
@@ -67,7 +70,7 @@ var textFilters = map[string]filter{
 	"remove_first":   replacing(1, 1),
 	"remove_last":    replacing(1, 0),
 	"downcase":       changed(strings.ToLower),
-	"upcase":         changed(strings.ToUpper),
+	"upcase":         changed(func(s string) string { return cases.Upper(language.Und).String(s) }),
 	"capitalize":     changed(capitalize),
 	"escape":         changed(html.EscapeString),
 	"escape_once":    changed(escapeOnce),
