@@ -223,7 +223,8 @@ func (f *Filler) title() string {
 	return fmt.Sprintf("%s@%d", f.Use.Name, f.Use.Version)
 }
 
-// plain sets the value of a plain placeholder: as it is in the request, or the default.
+// plain sets the value of a plain placeholder: as it is in the request, or the default. A number has no exponent, as in
+// an output of Liquid.
 func (f *Filler) plain(
 	r *models.Recipient, vars map[string]any, out map[string]string, name string, wrong *[]problem.FieldError,
 ) {
@@ -235,7 +236,11 @@ func (f *Filler) plain(
 		}
 		text = textOf(def)
 	}
-	switch vars[name].(type) {
+	switch v := vars[name].(type) {
+	case float64:
+		if strings.ContainsAny(text, "eE") {
+			text = liquid.Decimal(v)
+		}
 	case map[string]any, []any:
 		*wrong = append(*wrong, problem.FieldError{Pointer: problem.Pointer("vars", name), Code: "wrong_type",
 			Detail: fmt.Sprintf("{{%s}} needs a string, a number or a boolean.", name)})

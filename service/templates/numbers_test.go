@@ -19,23 +19,24 @@ func TestNumbersOfVariables(t *testing.T) {
 	var s client.TemplateSource
 	require.NoError(t, json.Unmarshal([]byte(`{
 		"subject": "{{ id }} {{ id | plus: 1 }} {{ long }}|{{ long | plus: 1 }} {{ total | divided_by: 5 }}",
-		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }}",
-		"defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0}}`), &s))
+		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }} {{ own }} {{ price }} {{ small }} {{ word }}",
+		"defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0, "small": 1E-7}}`), &s))
 	raw, err := json.Marshal(&s)
 	require.NoError(t, err)
 	var stored client.TemplateSource
 	require.NoError(t, json.Unmarshal(raw, &stored), "as it is stored")
 	f, err := newFiller(&stored, "")
 	require.NoError(t, err)
-	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"list": "[9007199254740993]", "own": "1e5"}}
-	wrong, err := f.Fill(t.Context(), &r, []string{"list", "own"}, nil)
+	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"list": "[9007199254740993]", "own": "1e5",
+		"price": "1.50", "word": "1e5"}}
+	wrong, err := f.Fill(t.Context(), &r, []string{"list", "own", "price"}, nil)
 	require.NoError(t, err)
 	require.Empty(t, wrong)
 	var c models.Content
 	f.Content(&c)
 	require.Equal(t, "9007199254740993 9007199254740994 12345678901234567890123|12345678901234567890124 2.4",
 		r.Fill(c.Subject, nil))
-	require.Equal(t, "t9007199254740994 100000.0", r.Fill(c.Text, nil))
+	require.Equal(t, "t9007199254740994 100000.0 100000.0 1.50 0.0000001 1e5", r.Fill(c.Text, nil))
 }
 
 // TestHugeNumbersOfVariables: a number that takes much work is refused before a schema calculates with it.
