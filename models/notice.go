@@ -12,7 +12,7 @@ type NoticeKind string
 const (
 	ProviderSuspended NoticeKind = "provider.suspended" // it gets no mail
 	ProviderRecovered NoticeKind = "provider.recovered" // it gets mail again
-	FailoverStarted   NoticeKind = "failover.started"   // its calls fail; its mail goes through others
+	FailoverStarted   NoticeKind = "failover.started"   // its calls fail; others carry its mail if they accept it
 	FailoverEnded     NoticeKind = "failover.ended"     // its calls succeed again
 	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
@@ -66,7 +66,7 @@ func (n *Notice) Text() string {
 		s = fmt.Sprintf("Provider %s has recovered. It was suspended since %s.", n.Provider, clock(n.Since))
 	case FailoverStarted:
 		s = fmt.Sprintf(
-			"Calls to provider %s fail since %s. Its mail goes through other providers.",
+			"Calls to provider %s fail since %s. Other providers carry its mail if they accept it.",
 			n.Provider,
 			clock(n.Since),
 		)

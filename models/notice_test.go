@@ -18,6 +18,6 @@ func TestTextOfNotices(t *testing.T) {
 	stopped.Why = ""
 	require.Equal(t, "No provider accepts mail since 10:53:41 UTC on 28 November.", stopped.Text())
 	failing := Notice{Kind: FailoverStarted, Provider: "sg", Since: since, Why: "503"}
-	require.Equal(t, "Calls to provider sg fail since 10:53:41 UTC on 28 November. Its mail goes through other providers. "+
+	require.Equal(t, "Calls to provider sg fail since 10:53:41 UTC on 28 November. Other providers carry its mail if they accept it. "+
 		"Reason: 503", failing.Text())
 }

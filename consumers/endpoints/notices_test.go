@@ -51,7 +51,7 @@ func TestNoticesArePosted(t *testing.T) {
 		v := some.accepted()[0]
 		require.Equal(t, []any{2, "sg", since}, []any{v.Number, v.Provider, v.Since})
 		require.ElementsMatch(t, []string{
-			`{"text":"Calls to provider sg fail since 12:00:00 UTC on 31 January. Its mail goes through other providers. ` +
+			`{"text":"Calls to provider sg fail since 12:00:00 UTC on 31 January. Other providers carry its mail if they accept it. ` +
 				`Reason: 503 \u0026lt;busy\u0026gt; \u0026amp; slow"}`,
 			`{"text":"Calls to provider sg succeed again. They failed since 12:00:00 UTC on 31 January."}`,
 		}, []string{<-slack, <-slack})

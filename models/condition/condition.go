@@ -254,9 +254,16 @@ func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []C
 		}
 	}
 	c := Condition{Kind: NoProvider, Offline: true}
+	draining := false
 	for _, name := range providers {
 		h, ok := best[name]
-		if !ok || !refuses(h.State) {
+		switch {
+		case !ok:
+			return nil
+		case h.State == telemetry.Draining: // it gets mail only if all others are offline
+			draining = true
+			continue
+		case !refuses(h.State):
 			return nil
 		}
 		c.Since = models.LaterOf(c.Since, h.Since)
@@ -268,7 +275,7 @@ func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []C
 		}
 		c.Offline = false
 	}
-	if len(providers) == 0 {
+	if len(providers) == 0 || c.Offline && draining {
 		return nil
 	}
 	return []Condition{c}

@@ -97,7 +97,7 @@ var typeWords = map[Type]struct{ words, title string }{
 	},
 	ProviderSuspended: {"provider suspended", "A provider gets no mail"},
 	ProviderRecovered: {"provider recovered", "A provider gets mail again"},
-	FailoverStarted:   {"failover started", "Calls to a provider fail; its mail goes through others"},
+	FailoverStarted:   {"failover started", "Calls to a provider fail; other providers carry its mail if they accept it"},
 	FailoverEnded:     {"failover ended", "Calls to a provider succeed again"},
 	CheckDifference:   {"sums differ", "More sums differ from their recount than before"},
 	UnknownOutcomes: {

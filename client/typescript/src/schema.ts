@@ -2010,7 +2010,7 @@ export interface webhooks {
         };
         get?: never;
         put?: never;
-        /** Calls to a provider fail; its mail goes through others */
+        /** Calls to a provider fail; other providers carry its mail if they accept it */
         post: operations["postFailoverStarted"];
         delete?: never;
         options?: never;
