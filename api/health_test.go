@@ -64,7 +64,8 @@ func TestReadiness(t *testing.T) {
 		require.JSONEq(t, `{"status": "ok"}`, string(f.get("/healthz", "Authorization", "").Body))
 		require.Equal(
 			t,
-			ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}},
+			ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok",
+				"no_notices": "no endpoint reports outages to operators"}},
 			read[ready](f, "/readyz"),
 		)
 		pings := 0

@@ -102,6 +102,13 @@ var words = map[condition.Kind]map[condition.Place]string{
 		condition.Metric:     `safedelivr_condition{kind="no_broker",provider=""} 1`,
 		condition.Alert:      "SafedelivrNoBroker",
 	},
+	condition.NoNotices: {
+		condition.Overview:   "Outages are not reported to operators",
+		condition.Operations: "Outages are not reported to operators",
+		condition.Health:     "no endpoint reports outages to operators",
+		condition.Log:        "Outages are not reported to operators",
+		condition.Metric:     `safedelivr_condition{kind="no_notices",provider=""} 1`,
+	},
 	condition.WebhooksRefused: {
 		condition.Overview:     "Webhooks of mg are refused: wrong key",
 		condition.Providers:    "Webhooks of mg are refused: wrong key",
@@ -132,6 +139,7 @@ func TestConditions(t *testing.T) {
 		condition.NoBroker: func(s *seen) []string {
 			return []string{"SAFEDELIVR_AMQP_URL=amqp://guest:guest@" + freeAddr(s.t) + "/"}
 		},
+		condition.NoNotices: func(*seen) []string { return nil },
 		condition.WebhooksRefused: func(s *seen) []string {
 			s.sim.Inject(simulator.Fault{Account: "mg", Mode: simulator.ModeBadSignature})
 			return nil

@@ -20,6 +20,10 @@ type pingedStore struct {
 
 func (s *pingedStore) Transients(context.Context, string) (map[string][]byte, error) { return nil, nil }
 
+func (s *pingedStore) Documents(context.Context, string, string, string, int) ([]models.Document, error) {
+	return nil, nil
+}
+
 func (s *pingedStore) Ping(context.Context) error { s.pings.Add(1); return nil }
 
 type pingedBroker struct{ models.Broker }

@@ -12,7 +12,7 @@ import (
 )
 
 // begun and ended are the notices of conditions. Other conditions have none: only a worker could write that there is no
-// worker.
+// worker, and nobody would get the notice that nobody gets one.
 var begun = map[condition.Kind]models.NoticeKind{
 	condition.NoProvider:      models.SendingStopped,
 	condition.DiskReserve:     models.AcceptanceStopped,
@@ -68,6 +68,9 @@ func (w *Watch) noteConditions(cs []condition.Condition, now time.Time) {
 		key := cs[i].Key()
 		w.found[key] = first(before[key], now)
 		delete(w.gone, key)
+		if c := &cs[i]; begun[c.Kind] == "" && before[key].IsZero() { // its notice is logged, if it has one
+			w.log.Warn(c.Title(), "condition", string(c.Kind), "text", strings.TrimSpace(c.Text()+" "+c.Do()))
+		}
 	}
 	maps.DeleteFunc(w.gone, func(_ string, since time.Time) bool { return now.Sub(since) > time.Hour })
 }

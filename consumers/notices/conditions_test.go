@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -88,8 +89,11 @@ func TestRefusedByOneReceiver(t *testing.T) {
 	f.put(telemetry.RefusedReport, "w/sg", telemetry.Refused{Provider: "sg", Posts: 3, Since: f.now, Last: f.now})
 	f.put(telemetry.LastReceived, "sg", f.now.Add(time.Second))
 	f.rounds(w, 2)
-	require.Len(t, w.conditions, 1)
+	require.Len(t, w.conditions, 2)
+	require.Equal(t, condition.WebhooksRefused, w.conditions[0].Kind)
+	require.Equal(t, condition.NoNotices, w.conditions[1].Kind, "there is no endpoint")
 	f.now = f.now.Add(time.Hour)
 	f.rounds(w, 1)
-	require.Empty(t, w.conditions)
+	require.Len(t, w.conditions, 1)
+	require.Equal(t, condition.NoNotices, w.conditions[0].Kind)
 }

@@ -29,8 +29,8 @@ const (
 // Store is the part of models.Store that a Watch needs.
 type Store interface {
 	models.FeedStore
+	condition.Store
 	Transient(ctx context.Context, kind, name string) ([]byte, error)
-	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 

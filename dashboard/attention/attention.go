@@ -145,6 +145,10 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 			text += " " + c.Text() + " " + c.Do()
 		}
 		a.add(true, c.Title(), text, "/operations", "View operations")
+	case condition.NoNotices:
+		if a.who.Operator {
+			a.add(false, c.Title(), c.Do(), "/installation/endpoints", "Add an endpoint")
+		}
 	}
 	return nil
 }
@@ -187,12 +191,7 @@ func (a *attentions) operator(ctx context.Context) error {
 	if len(holds) > 0 {
 		a.add(false, "Mail is on hold", "It was accepted before a backup that was restored.", "/operations/parked", "Review")
 	}
-	reached, err := a.operate.NoticesReachOperators(ctx)
-	if err == nil && !reached {
-		a.add(false, "Outages are not reported to operators", "Add Slack, mail or an address of yours for notices.",
-			"/installation/endpoints", "Add an endpoint")
-	}
-	return err
+	return nil
 }
 
 // provider adds what is wrong with a provider. none reports that no provider accepts mail, which was said.

@@ -91,7 +91,7 @@ var (
 		"How long the oldest mail has waited here; 0: its time has not come.",
 		[]string{"lane", "reason"}, nil)
 	wrongDesc = prometheus.NewDesc("safedelivr_condition",
-		"1 while something is wrong: no_worker, no_provider, disk_reserve, no_broker or webhooks_refused.",
+		"1 while something is wrong: no_worker, no_provider, disk_reserve, no_broker, webhooks_refused or no_notices.",
 		[]string{"kind", "provider"}, nil)
 )
 

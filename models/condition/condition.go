@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -26,10 +28,11 @@ const (
 	WebhooksRefused Kind = "webhooks_refused" // the posts of a provider cannot be verified
 	DiskReserve     Kind = "disk_reserve"     // a disk is full, so nothing is accepted
 	NoBroker        Kind = "no_broker"        // the broker takes and delivers no messages
+	NoNotices       Kind = "no_notices"       // no endpoint posts notices to operators
 )
 
 // Kinds lists the kinds, the gravest first.
-var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, NoBroker, WebhooksRefused}
+var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, NoBroker, WebhooksRefused, NoNotices}
 
 // Place is where a condition is shown.
 type Place string
@@ -58,6 +61,7 @@ var Shown = map[Kind][]Place{
 	DiskReserve:     {Overview, Operations, Health, Notice, Log, Metric, Alert},
 	NoBroker:        {Overview, Operations, Health, Notice, Log, Metric, Alert},
 	WebhooksRefused: {Overview, Providers, Settings, Operations, ProviderList, Health, Notice, Log, Metric, Alert},
+	NoNotices:       {Overview, Operations, Health, Log, Metric},
 }
 
 // Condition is something that is wrong.
@@ -92,6 +96,8 @@ func (c *Condition) Title() string {
 		return "Batches are refused: the disk is nearly full"
 	case NoBroker:
 		return "The broker takes no messages"
+	case NoNotices:
+		return "Outages are not reported to operators"
 	}
 	return string(c.Kind)
 }
@@ -123,6 +129,8 @@ func (c *Condition) Text() string {
 		return fmt.Sprintf("%s has %s free, and the reserve is %s.", c.Disk.Folder, size(c.Disk.Free), size(c.Disk.Reserve))
 	case NoBroker:
 		return "Workers send mail without it, up to a minute late."
+	case NoNotices:
+		return "The installation has no endpoint that notices are posted to."
 	}
 	return ""
 }
@@ -147,6 +155,8 @@ func (c *Condition) Do() string {
 		return "Free space on that disk, or lower SAFEDELIVR_LIMITS_DISK_RESERVE."
 	case NoBroker:
 		return "Check that a majority of the nodes of RabbitMQ run, and that workers reach them. The error is: " + c.Why
+	case NoNotices:
+		return "Add Slack, mail or an address of yours for notices."
 	}
 	return ""
 }
@@ -180,6 +190,8 @@ func (c *Condition) Word() string {
 		return fmt.Sprintf("%s free, the reserve is %s; batches are refused", size(c.Disk.Free), size(c.Disk.Reserve))
 	case NoBroker:
 		return "the broker takes no messages; mail is sent up to a minute late"
+	case NoNotices:
+		return "no endpoint reports outages to operators"
 	}
 	return ""
 }
@@ -187,6 +199,7 @@ func (c *Condition) Word() string {
 // Store is the part of models.Store that has the reports.
 type Store interface {
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+	endpoint.Documents
 }
 
 // Read returns the conditions of an installation with some providers, the gravest first.
@@ -219,10 +232,26 @@ func Read(ctx context.Context, store Store, providers []string, now time.Time) (
 	}
 	out = append(out, ofBrokers(brokers)...)
 	out = append(out, ofReceivers(refused, received, now)...)
+	reported, err := reportsNotices(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	if !reported {
+		out = append(out, Condition{Kind: NoNotices})
+	}
 	slices.SortFunc(out, func(a, b Condition) int {
 		return cmp.Or(slices.Index(Kinds, a.Kind)-slices.Index(Kinds, b.Kind), strings.Compare(a.Key(), b.Key()))
 	})
 	return out, nil
+}
+
+// maxEndpoints is how many endpoints of the installation are looked at.
+const maxEndpoints = 500
+
+// reportsNotices reports whether the installation has an endpoint that notices are posted to.
+func reportsNotices(ctx context.Context, store endpoint.Documents) (bool, error) {
+	list, err := endpoint.List(ctx, store, feed.Installation, "", maxEndpoints)
+	return slices.ContainsFunc(list, func(e endpoint.Endpoint) bool { return e.Disabled == nil && !e.Everyone }), err
 }
 
 // ofBrokers returns NoBroker if the broker is away for any worker: since the first of them reported it.

@@ -246,8 +246,13 @@ const (
 
 func key(user, id string) string { return user + "/" + id }
 
+// Documents is the part of a models.DocumentStore that List needs.
+type Documents interface {
+	Documents(ctx context.Context, owner, kind, after string, limit int) ([]models.Document, error)
+}
+
 // List returns at most limit endpoints of a user, or with an empty user of all, whose IDs come after one.
-func List(ctx context.Context, store models.DocumentStore, user, after string, limit int) ([]Endpoint, error) {
+func List(ctx context.Context, store Documents, user, after string, limit int) ([]Endpoint, error) {
 	from := after
 	if user != "" {
 		from = key(user, after)

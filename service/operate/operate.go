@@ -9,13 +9,11 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
-	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/idempotency"
-	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -58,20 +56,6 @@ func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, e
 		return nil, problem.FromStore("read what processes report", err)
 	}
 	return cs, nil
-}
-
-// NoticesReachOperators reports whether the installation has an endpoint that notices are posted to.
-func (s *Installation) NoticesReachOperators(ctx context.Context) (bool, error) {
-	list, err := endpoint.List(ctx, s.Store, feed.Installation, "", operation.MaxPage)
-	if err != nil {
-		return false, problem.FromStore("list endpoints", err)
-	}
-	for i := range list {
-		if list[i].Disabled == nil && !list[i].Everyone {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // LatestNotices returns the newest notices of the installation, newest first, for operators.
