@@ -3,72 +3,22 @@
 package ses
 
 import (
-	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 )
-
-// start runs a third-party server until the test ends, and returns its URL. %s in the arguments is the port.
-func start(t *testing.T, folder, command string, args ...string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, l.Close())
-	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "%s", port)
-	}
-	cmd := exec.Command(command, args...)
-	cmd.Dir, cmd.SysProcAttr = folder, &syscall.SysProcAttr{Setpgid: true}
-	log, err := os.Create(filepath.Join(folder, "log"))
-	require.NoError(t, err)
-	cmd.Stdout, cmd.Stderr = log, log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = cmd.Wait()
-		_ = log.Close()
-		if said, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s", said)
-		}
-	})
-	base := "http://127.0.0.1:" + port
-	for begun := time.Now(); ; models.Pause(t.Context(), 50*time.Millisecond) {
-		c, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			_ = c.Close()
-			return base
-		}
-		require.Less(t, time.Since(begun), time.Minute, "%s does not listen", command)
-	}
-}
-
-// install runs a command that installs a program.
-func install(t *testing.T, folder, command string, args ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command, args...)
-	cmd.Dir = folder
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-}
 
 // signedFor adds a signature to requests. Moto finds in it which service is asked, and does not check it.
 type signedFor struct{ next http.RoundTripper }
@@ -101,8 +51,8 @@ func get(t *testing.T, url string) string {
 // Handlebars. It shows that braces of a text are no tags there, and that each recipient gets the own values.
 func TestOutsideServer(t *testing.T) {
 	folder := t.TempDir()
-	install(t, folder, "npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "aws-ses-v2-local@2.10.2")
-	base := start(t, folder, filepath.Join(folder, "node_modules", ".bin", "aws-ses-v2-local"), "--port", "%s")
+	bin := testkit.InstallNode(t, folder, "aws-ses-v2-local@2.10.2")
+	base := "http://" + testkit.StartServer(t, folder, filepath.Join(bin, "aws-ses-v2-local"), "--port", "%s")
 	p := adapter(t, base)
 	defer p.Close()
 	text := `{{order}}}{{{order}}} \{{order}} {{#x}} {{{{/y}}}} a{b}c {{{{name}}}} {`
@@ -148,10 +98,8 @@ func TestOutsideServer(t *testing.T) {
 // TestOutsideSignatures verifies posts that others sign as Amazon SNS does, with a certificate of their own.
 func TestOutsideSignatures(t *testing.T) {
 	folder := t.TempDir()
-	install(t, folder, "python3", "-m", "venv", "venv")
-	bin := filepath.Join(folder, "venv", "bin")
-	install(t, folder, filepath.Join(bin, "pip"), "install", "--quiet", "moto[server,sns]==5.2.5")
-	base := start(t, folder, filepath.Join(bin, "moto_server"), "-p", "%s")
+	bin := testkit.InstallPython(t, folder, "moto[server,sns]==5.2.5")
+	base := "http://" + testkit.StartServer(t, folder, filepath.Join(bin, "moto_server"), "-p", "%s")
 	posts := make(chan *models.Webhook, 1)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
