@@ -3,6 +3,8 @@ package parse
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -169,5 +171,26 @@ func TestTextOfPages(t *testing.T) {
 		"a <b and c> d":                      "a <b and c> d",
 	} {
 		require.Equal(t, want, Text(page))
+	}
+}
+
+// TestSpaced: a reply of only a code gets a space, wherever it is cut, and nothing else changes.
+func TestSpaced(t *testing.T) {
+	t.Parallel()
+	const replies = "220\r\n250-a\r\n250 b\r\n250-\r\n250\n\r\n25\r\n2500\r\n354\r\n"
+	const want = "220 \r\n250-a\r\n250 b\r\n250-\r\n250 \n\r\n25\r\n2500\r\n354 \r\n"
+	for size := 1; size <= len(replies); size++ {
+		client, server := net.Pipe()
+		go func() {
+			for rest := []byte(replies); len(rest) > 0; {
+				n := min(size, len(rest))
+				_, _ = server.Write(rest[:n])
+				rest = rest[n:]
+			}
+			_ = server.Close()
+		}()
+		got, err := io.ReadAll(Spaced(client))
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "in pieces of %d bytes", size)
 	}
 }

@@ -1,6 +1,7 @@
 package parse
 
 import (
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -150,4 +151,40 @@ func ListedBounce(code, text string) models.SuppressionReason {
 		return models.HardBounce
 	}
 	return ""
+}
+
+// spaced is a connection to a mail server, with the space that some replies lack.
+type spaced struct {
+	net.Conn
+	column int    // in the line that is read
+	held   []byte // read from the connection, and not yet by the caller
+}
+
+// Spaced returns a connection that reads a reply of only a code with a space after it: servers may leave it out
+// (RFC 5321, 4.2), and net/textproto refuses such a reply.
+func Spaced(c net.Conn) net.Conn { return &spaced{Conn: c} }
+
+// Read implements io.Reader.
+func (s *spaced) Read(b []byte) (int, error) {
+	if len(s.held) == 0 {
+		n, err := s.Conn.Read(b)
+		if n == 0 {
+			return 0, err
+		}
+		for _, c := range b[:n] {
+			if s.column == 3 && (c == '\r' || c == '\n') {
+				s.held = append(s.held, ' ')
+			}
+			switch s.column++; c {
+			case '\r':
+				s.column = 4 // beyond the code
+			case '\n':
+				s.column = 0
+			}
+			s.held = append(s.held, c)
+		}
+	}
+	n := copy(b, s.held)
+	s.held = s.held[n:]
+	return n, nil
 }
