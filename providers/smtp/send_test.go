@@ -86,6 +86,7 @@ func TestStages(t *testing.T) {
 		"RCPT, one does not exist":    {map[string]string{"RCPT u1@x.test": "550 5.1.1 no such user"}, "rejected_recipient accepted", models.MailboxInvalid, 1},
 		"RCPT, only words":            {map[string]string{"RCPT u1@x.test": "550 no such user here"}, "rejected_recipient accepted", models.MailboxInvalid, 1},
 		"RCPT, no meaning":            {map[string]string{"RCPT u1@x.test": "550 no"}, "rejected_here accepted", "", 1},
+		"RCPT, only a code":           {map[string]string{"RCPT u1@x.test": "550"}, "rejected_here accepted", "", 1},
 		"RCPT, greylisted":            {map[string]string{"RCPT u1@x.test": "450 4.7.1 greylisted, try again later"}, "throttled accepted", models.Greylisted, 1},
 		"RCPT, full":                  {map[string]string{"RCPT u1@x.test": "552 5.2.2 mailbox full"}, "rejected_recipient accepted", models.MailboxFull, 1},
 		"RCPT, too many":              {map[string]string{"RCPT u2@x.test": "452 4.5.3 too many recipients"}, "accepted throttled", "", 1},
@@ -107,6 +108,8 @@ func TestStages(t *testing.T) {
 		"the dot, a virus":            {map[string]string{".": "554 virus found"}, "rejected_here rejected_here", models.Virus, 2},
 		"taken, and then it is gone":  {map[string]string{".": "after 250 ok"}, "accepted accepted", "", 2},
 		"taken, the session is wrong": {map[string]string{"RSET": "drop"}, "accepted accepted", "", 2},
+		"each reply is only a code": {map[string]string{"": "220", "MAIL": "250", "RCPT": "250", ".": "250", "RSET": "250"},
+			"accepted accepted", "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

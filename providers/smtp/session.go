@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	common "github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // idleLimit is how long a connection is kept idle. Servers close one after five minutes (RFC 5321, 4.5.3.2.7), some after
@@ -151,7 +152,8 @@ func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 	return s, err
 }
 
-// greet returns a session on a connection, with its encryption.
+// greet returns a session on a connection, with its encryption. Replies of only a code are read, but not after STARTTLS:
+// go-smtp encrypts the connection itself.
 func (p *Adapter) greet(ctx context.Context, c *conn) (*session, error) {
 	secure := &tls.Config{ServerName: p.host, RootCAs: p.roots, MinVersion: tls.VersionTLS12}
 	var over net.Conn = c
@@ -167,9 +169,9 @@ func (p *Adapter) greet(ctx context.Context, c *conn) (*session, error) {
 		over = encrypted
 	}
 	if p.lmtp {
-		return &session{Client: smtp.NewClientLMTP(over), conn: c}, nil
+		return &session{Client: smtp.NewClientLMTP(parse.Spaced(over)), conn: c}, nil
 	}
-	return &session{Client: smtp.NewClient(over), conn: c}, nil
+	return &session{Client: smtp.NewClient(parse.Spaced(over)), conn: c}, nil
 }
 
 var errNoLogin = errors.New("the server offers no way to log in that is known here, like PLAIN, LOGIN or SCRAM-SHA-256")
