@@ -69,7 +69,7 @@ func (p *Adapter) refused(at stage, e *smtp.SMTPError, who models.Set) models.Pa
 			continue
 		}
 		part.Class = rule.class
-		if rule.reason != "" || rule.class == models.AccountClass {
+		if rule.reason != "" || rule.class == models.AccountClass || at == connecting && e.Code == 454 { // no TLS, no login
 			part.Reason = rule.reason
 		}
 		break
