@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"models/endpoint":     {"models", "models/feed", "models/shape"},
 	"models/shape":        {"models", "models/feed"},
 	"models/clientid":     {"models"},
-	"models/condition":    {"models", "models/telemetry"},
+	"models/condition":    {"models", "models/endpoint", "models/feed", "models/telemetry"},
 	"models/drift":        {"models"},
 	"models/softbounce":   {"models"},
 	"models/storetest":    {"models", "models/..."},
