@@ -194,17 +194,10 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	}
 	var hooks []kind.Hook
 	for _, w := range in.Webhooks {
-		u, _ := url.Parse(w.URL)
-		if u == nil {
-			continue
-		}
-		secret := u.User != nil || w.Auth != nil
 		if slices.Contains(w.Events, "sent") { // its other name
 			w.Events = append(w.Events, "request")
 		}
-		if u.User = nil; u.String() == webhookURL {
-			hooks = append(hooks, kind.Hook{Events: w.Events, Secret: secret})
-		}
+		hooks = append(hooks, kind.Hook{URL: w.URL, Events: w.Events, Secret: w.Auth != nil})
 	}
 	events.InspectHooks(&a, webhookURL, hooks,
 		"Add a webhook at Brevo (Transactional → Settings → Webhook) with the URL "+webhookURL+" and these events.",

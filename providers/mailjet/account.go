@@ -119,10 +119,9 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 	}
 	urls, err := page[struct{ EventType, URL, Status string }](ctx, p, "eventcallbackurl?Limit=1000")
 	var hooks []kind.Hook
-	_, address, _ := strings.Cut(webhookURL, "//")
 	for _, u := range urls {
-		if strings.HasSuffix(u.URL, address) && u.Status != "dead" {
-			hooks = append(hooks, kind.Hook{Events: []string{u.EventType}, Secret: strings.Contains(u.URL, "@")})
+		if u.Status != "dead" {
+			hooks = append(hooks, kind.Hook{URL: u.URL, Events: []string{u.EventType}})
 		}
 	}
 	events.InspectHooks(&a, webhookURL, hooks,

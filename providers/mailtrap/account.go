@@ -3,7 +3,6 @@ package mailtrap
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -125,34 +124,27 @@ func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(bo
 func (p *Adapter) search(
 	ctx context.Context, q *models.LookupQuery, form url.Values, post func(body []byte) error,
 ) error {
-	form.Del("search_after")
-	for seen := map[parse.Str]bool{}; ; {
+	return kind.Pages(func(cursor string) (string, error) {
 		var page struct {
 			Messages []logged
 			Next     parse.Str `json:"next_page_cursor"`
 		}
-		if err := p.Ask(ctx, http.MethodGet, "/api/email_logs?"+form.Encode(), nil, &page); err != nil {
-			return err
+		if form.Del("search_after"); cursor != "" {
+			form.Set("search_after", cursor)
 		}
-		for i := range page.Messages {
+		err := p.Ask(ctx, http.MethodGet, "/api/email_logs?"+form.Encode(), nil, &page)
+		for i := 0; i < len(page.Messages) && err == nil; i++ {
 			var own kind.Ours
 			parse.Into(page.Messages[i].Variables, &own)
-			if log, _, why := parse.Ours(own.Log, own.Attempt); why != "" || !q.Want(log.ChunkID()) {
-				continue
-			}
-			if err := p.readMessage(ctx, &page.Messages[i], post); err != nil {
-				return err
+			if log, _, why := parse.Ours(own.Log, own.Attempt); why == "" && q.Want(log.ChunkID()) {
+				err = p.readMessage(ctx, &page.Messages[i], post)
 			}
 		}
-		if page.Next == "" || len(page.Messages) == 0 {
-			return nil
+		if len(page.Messages) == 0 {
+			page.Next = ""
 		}
-		if seen[page.Next] {
-			return fmt.Errorf("%w: a page of the logs follows itself", models.ErrInvalid)
-		}
-		seen[page.Next] = true
-		form.Set("search_after", string(page.Next))
-	}
+		return string(page.Next), err
+	})
 }
 
 // readMessage posts the events of a message as webhooks hold them, and that Mailtrap has it. That is known even if it

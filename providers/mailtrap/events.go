@@ -73,30 +73,11 @@ func (e *event) report() kind.Report {
 	case name == "suspension":
 		r.Reason, r.Text = models.ProviderAccount, parse.Text(string(e.Reason))
 	case r.Kind == models.Dropped:
-		r.Reason, r.Text = dropped(string(e.Reason)), parse.Text(string(e.Reason))
+		r.Reason, r.Text = kind.Dropped(string(e.Reason)), parse.Text(string(e.Reason))
 	case r.Kind == models.Bounced || r.Kind == models.Deferred:
 		e.bounce(&r.Event)
 	}
 	return r
-}
-
-// drops are the reasons of a reject by their words. None are documented.
-var drops = []struct {
-	words  *regexp.Regexp
-	reason models.Reason
-}{
-	{regexp.MustCompile(`(?i)spam|complain`), models.SuppressedComplaint},
-	{regexp.MustCompile(`(?i)unsubscri`), models.SuppressedUnsubscribe},
-	{regexp.MustCompile(`(?i)bounce|suppress`), models.SuppressedBounce},
-}
-
-func dropped(words string) models.Reason {
-	for i := range drops {
-		if drops[i].words.MatchString(words) {
-			return drops[i].reason
-		}
-	}
-	return models.ProviderDropped
 }
 
 var wrapped = regexp.MustCompile(`^(soft )?bounced? \((.*)\)$`)

@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
-	"net/mail"
 	"regexp"
 	"strconv"
 	"strings"
@@ -116,11 +115,7 @@ func write(w *kind.Writer, m *kind.Mail, common *message.Filled) {
 	m.Own(w, common, "subject", "text", "html")
 	w.Key("custom_variables").Begin('{').Field(kind.LogKey, m.To.Log.String())
 	w.Field(kind.AttemptKey, strconv.Itoa(m.Attempt)).End('}')
-	var replies []string
-	for _, a := range m.Call.Content.ReplyTo {
-		replies = append(replies, (&mail.Address{Name: message.Name(a.Name), Address: a.Email}).String())
-	}
-	w.Key("headers").Begin('{').Optional("Reply-To", strings.Join(replies, ", "))
+	w.Key("headers").Begin('{').Optional("Reply-To", message.Replies(m.Call.Content))
 	for _, h := range m.Headers {
 		w.Pair(h.Name, h.Value)
 	}

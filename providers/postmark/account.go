@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -178,12 +177,8 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 		return a, err
 	}
 	var hooks []kind.Hook
-	_, address, _ := strings.Cut(webhookURL, "//")
 	for _, w := range in.Webhooks {
-		if !strings.HasSuffix(w.URL, address) {
-			continue
-		}
-		h := kind.Hook{Secret: strings.Contains(w.URL, "@") || w.HTTPAuth != nil || len(w.HTTPHeaders) > 0}
+		h := kind.Hook{URL: w.URL, Secret: w.HTTPAuth != nil || len(w.HTTPHeaders) > 0}
 		for name, t := range w.Triggers {
 			if t.Enabled {
 				h.Events = append(h.Events, name)

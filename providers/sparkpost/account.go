@@ -186,8 +186,8 @@ func (p *Adapter) Inspect(ctx context.Context, webhookURL string) (a inspect.Acc
 			Auth   string            `json:"auth_type"`
 			Own    map[string]string `json:"custom_headers"`
 		}
-		if parse.Into(raw, &w); w.Target == webhookURL && (w.Active == nil || *w.Active) {
-			hooks = append(hooks, kind.Hook{Events: w.Events, Secret: w.Auth == "basic" || len(w.Own) > 0})
+		if parse.Into(raw, &w); w.Active == nil || *w.Active {
+			hooks = append(hooks, kind.Hook{URL: w.Target, Events: w.Events, Secret: w.Auth == "basic" || len(w.Own) > 0})
 		}
 	}
 	events.InspectHooks(&a, webhookURL, hooks,

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -50,4 +51,24 @@ func (b *Bounce) Explain(ev *models.Event, known, otherwise models.Reason) {
 	case models.PolicyContent, models.PolicyReputation:
 		ev.Kind = models.Blocked
 	}
+}
+
+// drops are the reasons of dropped mail by the words of a provider without codes.
+var drops = []struct {
+	words  *regexp.Regexp
+	reason models.Reason
+}{
+	{regexp.MustCompile(`(?i)spam|complain`), models.SuppressedComplaint},
+	{regexp.MustCompile(`(?i)unsubscri`), models.SuppressedUnsubscribe},
+	{regexp.MustCompile(`(?i)bounce|suppress`), models.SuppressedBounce},
+}
+
+// Dropped returns why a provider dropped a mail, by its words.
+func Dropped(words string) models.Reason {
+	for i := range drops {
+		if drops[i].words.MatchString(words) {
+			return drops[i].reason
+		}
+	}
+	return models.ProviderDropped
 }

@@ -129,3 +129,18 @@ func (b *Base[K]) Remove(ctx context.Context, list, method, path string, in, out
 	}
 	return listError(list, err)
 }
+
+// Pages reads the pages of a log. read reads the one of a cursor, which is empty for the first, and returns that of the
+// next one, or "" if there is none.
+// Errors: models.ErrInvalid, and those of read.
+func Pages(read func(cursor string) (next string, err error)) error {
+	for seen, at := map[string]bool{}, ""; ; seen[at] = true {
+		next, err := read(at)
+		if err != nil || next == "" {
+			return err
+		}
+		if at = next; seen[at] {
+			return fmt.Errorf("%w: a page of the log follows itself", models.ErrInvalid)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	neturl "net/url"
 	"slices"
 	"strings"
 
@@ -54,8 +55,9 @@ func (e Events) Inspect(a *inspect.Account, url, wrong, todo string, on func(set
 	a.Check("webhooks", "go to "+url, len(off) == 0, wrong+strings.Join(off, ", "), todo)
 }
 
-// A Hook is a webhook at a provider that goes to our URL, and whether it has a secret.
+// A Hook is a webhook at a provider, and whether it has a secret beside one in its URL.
 type Hook struct {
+	URL    string
 	Events []string // that it posts, by their names in the settings
 	Secret bool
 }
@@ -63,11 +65,22 @@ type Hook struct {
 // InspectHooks adds the findings whether webhooks post all events to a URL, and whether each has a secret. todo and
 // secret say what to do otherwise.
 func (e Events) InspectHooks(a *inspect.Account, url string, hooks []Hook, todo, secret string) {
+	hooks = slices.DeleteFunc(hooks, func(h Hook) bool { return !h.goesTo(url) })
 	e.Inspect(a, url, "do not go to "+url+" for: ", todo, func(name string) bool {
 		return slices.ContainsFunc(hooks, func(h Hook) bool { return slices.Contains(h.Events, name) })
 	})
 	if len(hooks) > 0 {
-		bare := slices.ContainsFunc(hooks, func(h Hook) bool { return !h.Secret })
+		bare := slices.ContainsFunc(hooks, func(h Hook) bool { return !h.Secret && h.URL == url })
 		a.Check("webhooks", "have a secret", !bare, "have no secret, so that all are refused", secret)
 	}
+}
+
+// goesTo reports whether a webhook posts to a URL. Its own may have a user name and a password.
+func (h *Hook) goesTo(url string) bool {
+	u, err := neturl.Parse(h.URL)
+	if err != nil {
+		return false
+	}
+	u.User = nil
+	return u.String() == url
 }

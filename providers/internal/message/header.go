@@ -2,7 +2,9 @@ package message
 
 import (
 	"mime"
+	"net/mail"
 	"slices"
+	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -28,4 +30,13 @@ func Personal(c *models.Call) bool {
 		}
 	}
 	return slices.ContainsFunc(c.Recipients, func(r models.CallRecipient) bool { return len(r.Headers) > 0 })
+}
+
+// Replies returns the value of the header field Reply-To, or "" if the message has none.
+func Replies(c *models.Content) string {
+	list := make([]string, len(c.ReplyTo))
+	for i, a := range c.ReplyTo {
+		list[i] = (&mail.Address{Name: Name(a.Name), Address: a.Email}).String()
+	}
+	return strings.Join(list, ", ")
 }
