@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/providers"
 )
 
 // simulatedAPI returns the URL of a simulated SendGrid sg and Mailgun mg, whose keys are secret-sg and secret-mg. They
@@ -174,8 +175,8 @@ func TestInitRefuses(t *testing.T) {
 	sg, mg := "init --provider sendgrid ", "init --provider mailgun "
 	other := "--domain other.test --base-url " + api + "/mg --key-file " + secret(t, "secret-mg")
 	for line, want := range map[string]string{
-		"init --provider pigeon": `--provider: "pigeon" must be one of sendgrid, mailgun, ` +
-			`postmark, resend, brevo, mailtrap, mailjet, sparkpost, ses, smtp, lmtp`,
+		"init --provider pigeon": `--provider: "pigeon" must be one of ` +
+			strings.Join(providers.Names(), ", "),
 		sg + "--base-url " + api + "/sg --key-file " + wrong: "SendGrid refuses the key (401)",
 		sg + "--key-file /none":                              "no such file",
 		sg + "--user Ann":                                    `"Ann" is not a user name`,

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/providers"
 )
 
 // TestCheckNamesAllMistakes: mistakes of the configuration, of providers and of addresses are reported together, once
@@ -35,8 +36,7 @@ func TestCheckNamesAllMistakes(t *testing.T) {
 		`SAFEDELIVR_PROVIDERS_XX_KIND: required`,
 		`SAFEDELIVR_PROVIDERS_MG_API_KEY: required: the API key of the provider`,
 		`SAFEDELIVR_PROVIDERS_MG_DOMAIN: required: Mailgun sends for one domain`,
-		`SAFEDELIVR_PROVIDERS_SG_KIND: "pigeon" must be one of sendgrid, mailgun, postmark, resend, brevo, mailtrap, ` +
-			`mailjet, sparkpost, ses, smtp, lmtp`,
+		`SAFEDELIVR_PROVIDERS_SG_KIND: "pigeon" must be one of ` + strings.Join(providers.Names(), ", "),
 		`SAFEDELIVR_LISTEN: ` + used + ` is in use by another program: stop it, or set another address`,
 		`SAFEDELIVR_METRICS_LISTEN: ` + used + ` is in use by another program: stop it, or set another address`,
 	}, strings.Split(err.Error(), "\n"))
