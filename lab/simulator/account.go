@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/ses"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/smtp"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/smtp2go"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/sparkpost"
 )
 
@@ -33,6 +34,7 @@ const (
 	SES       = "ses"
 	Brevo     = "brevo"
 	Mailtrap  = "mailtrap"
+	SMTP2GO   = "smtp2go"
 )
 
 // SESTopic begins the ARN of the topic of an account at Amazon SES. The name of the account follows.
@@ -51,6 +53,7 @@ var providers = map[string]func(*provider.Account) (*provider.Provider, error){
 	SES:       ses.New,
 	Brevo:     brevo.New,
 	Mailtrap:  mailtrap.New,
+	SMTP2GO:   smtp2go.New,
 }
 
 // An Account is a customer account at a simulated provider.

@@ -99,10 +99,10 @@ var modes = []modeRow{
 	{ModeRefuse, "",
 		"refuses the matching addresses as not valid: the call, or their messages of a batch", classAnswer, 0},
 	{ModeCredits, "",
-		"the account has no credits: Amazon SES 400, SendGrid 401, Mailgun and Brevo 402, Mailjet and Mailtrap 403, " +
-			"SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.NoCredits},
+		"the account has no credits: Amazon SES 400, SendGrid 401, Mailgun, Brevo and SMTP2GO 402, Mailjet and Mailtrap " +
+			"403, SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.NoCredits},
 	{ModeUnverified, "",
-		"the sender is not verified: Mailgun, Brevo, SparkPost and Amazon SES 400, Postmark 422, the others 403",
+		"the sender is not verified: Mailgun, Brevo, SparkPost, SMTP2GO and Amazon SES 400, Postmark 422, the others 403",
 		classAnswer, provider.Unverified},
 	{ModeBlocked, "", "the address of the caller is blocked: 403, Brevo 401", classAnswer, provider.Blocked},
 	{ModeRate, "", "too many requests: 429, with the time of `retry_after`", classAnswer, provider.RateLimited},
@@ -110,8 +110,8 @@ var modes = []modeRow{
 		"the account may not send: Mailgun and Amazon SES 400, SendGrid and Mailjet 401, Postmark 422, the others 403",
 		classAnswer, provider.NotAllowed},
 	{ModeFull, "",
-		"the account is full until `retry_after`: Amazon SES 400, SendGrid 401, Brevo 402, Mailjet and Mailtrap 403, " +
-			"Mailgun and SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.Full},
+		"the account is full until `retry_after`: Amazon SES 400, SendGrid 401, Brevo and SMTP2GO 402, Mailjet and " +
+			"Mailtrap 403, Mailgun and SparkPost 420, Postmark 422, Resend 429", classAnswer, provider.Full},
 	{ModeLargeBatch, "",
 		"large calls are not allowed yet (see `above`): SendGrid and Mailgun 403, SparkPost 413, Postmark and Resend 422, " +
 			"the others 400", classAnswer, provider.LargeBatch},

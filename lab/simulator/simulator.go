@@ -1,7 +1,6 @@
 // Package simulator imitates the HTTP APIs of email providers: SendGrid, Mailgun,
-// Amazon SES, Resend, Postmark, Brevo, Mailtrap, Mailjet and SparkPost, and servers that take mail by SMTP or LMTP.
-// The providers' real SDKs talk to it, and it sends webhooks that
-// are signed like the real ones.
+// Amazon SES, Resend, Postmark, Brevo, Mailtrap, Mailjet, SparkPost and SMTP2GO, and servers that take mail by SMTP or
+// LMTP. The providers' real SDKs talk to it, and it sends webhooks that are signed like the real ones.
 //
 // A [Simulator] is an [http.Handler]. Each account has its own path prefix: the
 // base URL of the SendGrid account "sg" is http://host/sg, that of the Mailgun

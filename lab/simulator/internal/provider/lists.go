@@ -149,7 +149,8 @@ func (p *Provider) Items(entries []Listed) []json.RawMessage {
 		out = append(out, json.RawMessage(strings.NewReplacer("<address>", quote(e.Address), "<list>", quote(e.List),
 			"<status>", quote(e.Status), "<text>", quote(e.Text), "<words>", string(AppendList(nil, words)),
 			"<unix>", strconv.FormatInt(e.At.Unix(), 10), "<date>", e.At.UTC().Format(time.RFC1123),
-			"<time>", e.At.UTC().Format(time.RFC3339), "<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
+			"<time>", e.At.UTC().Format(time.RFC3339), "<utc>", e.At.UTC().Format(time.DateTime),
+			"<id>", p.EntryID(e)).Replace(p.Named(e.List).Item)))
 	}
 	return out
 }

@@ -22,8 +22,8 @@ type Customer struct {
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if there is a WebhookURL. SendGrid: an
 	// ECDSA P-256 private key, PEM or base64 of PKCS#8; empty = one is made. Postmark, Mailjet and SparkPost:
-	// user:password, which webhooks carry; empty = none. Brevo: the same, or a bearer token. Resend: whsec_ and base64,
-	// Mailtrap: any text; empty = one is made. Amazon SES: unused.
+	// user:password, which webhooks carry; empty = none. Brevo and SMTP2GO: the same, or a bearer token. Resend: whsec_
+	// and base64, Mailtrap: any text; empty = one is made. Amazon SES: unused.
 	SigningKey string `json:"signing_key,omitempty"`
 	// SMTP and LMTP: path of a Maildir that gets the reports about mail that was accepted. Empty = none are made.
 	Maildir   string `json:"maildir,omitempty"`
