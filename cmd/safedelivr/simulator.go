@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/providers"
 )
 
 func simulatorCommand(c *cli) *cobra.Command {
@@ -22,9 +23,9 @@ func simulatorCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulator",
 		Short: "Simulate the providers' HTTP APIs",
-		Long: `Simulate SendGrid, Mailgun, Postmark, Resend, Brevo, Mailtrap, Mailjet, SparkPost and Amazon SES, and mail
-servers, with faults and webhooks. Each provider has its own path: base_url http://HOST/<provider>. The control API is
-under /control/.
+		Long: `Simulate ` + strings.Join(titles(), ", ") + ` and mail servers,
+with faults and webhooks. Each provider has its own path: base_url http://HOST/<provider>. The control API is under
+/control/.
 
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg
   --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg
@@ -52,6 +53,16 @@ The modes (docs/simulator.md has the other members of a fault):
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of everything random; 0: a new one")
 	f.BoolVar(&o.KeepContent, "keep-content", false, "keep subject and bodies of all mail in memory")
 	return cmd
+}
+
+// titles returns the titles of the kinds of provider with an API.
+func titles() (out []string) {
+	for _, k := range providers.Kinds() {
+		if !k.Server {
+			out = append(out, k.Title)
+		}
+	}
+	return out
 }
 
 // modesHelp returns a line for each mode of a fault.
