@@ -20,7 +20,7 @@ var unfit = map[string][]string{simulator.Mailjet: {"newsletter", "lines of 998 
 func TestMailsAreTheSame(t *testing.T) {
 	t.Parallel()
 	arrived := map[string]simulator.Copy{} // by mail: from the first kind
-	for _, kind := range simulated {
+	for _, kind := range simulated() {
 		s := newStage(t, kind)
 		for _, m := range providertest.Mails() {
 			batch := models.NewBatchID(time.Now())
