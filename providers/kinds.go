@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 	"github.com/safedelivr/safedelivr/providers/ses"
 	"github.com/safedelivr/safedelivr/providers/smtp"
+	"github.com/safedelivr/safedelivr/providers/smtp2go"
 	"github.com/safedelivr/safedelivr/providers/sparkpost"
 )
 
@@ -79,6 +80,7 @@ func Kinds() []Kind {
 		of(&mailtrap.Spec, mailtrap.New),
 		of(&mailjet.Spec, mailjet.New),
 		of(&sparkpost.Spec, sparkpost.New),
+		of(&smtp2go.Spec, smtp2go.New),
 		of(&ses.Spec, ses.New),
 		server("smtp", "SMTP", smtp.Carries()),
 		server("lmtp", "LMTP", smtp.CarriesLMTP()),

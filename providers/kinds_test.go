@@ -114,7 +114,7 @@ func TestBoxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreported := map[string]models.EventKind{"postmark": models.Processed, "resend": models.Unsubscribed,
-		"mailjet": models.Processed, "mailtrap": models.Processed}
+		"mailjet": models.Processed, "mailtrap": models.Processed, "smtp2go": models.Deferred}
 	engagement := []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed}
 	for _, k := range apis() {
 		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(page))
@@ -141,13 +141,36 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
+// TestPagesNameEachKind: the pages that list the kinds name each of them.
+func TestPagesNameEachKind(t *testing.T) {
+	for _, name := range []string{"README.md", "CHANGELOG.md", "docs/comparison.md", "docs/simulator.md"} {
+		page, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range apis() {
+			if !strings.Contains(string(page), k.Title) {
+				t.Errorf("%s does not name %s", name, k.Title)
+			}
+		}
+	}
+}
+
 // TestSetKeys: the keys of every kind can be replaced. The next call and the next post use the new ones, and the old
 // API key, which the provider may repeat, appears in no text.
 func TestSetKeys(t *testing.T) {
 	for _, k := range apis() {
 		got := make(chan string, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got <- r.Header.Get("Authorization") + r.Header.Get("X-Postmark-Server-Token") + r.Header.Get("Api-Key")
+			var keys string
+			for _, name := range []string{"Authorization", "Token", "Key"} {
+				for field := range r.Header {
+					if strings.HasSuffix(field, name) {
+						keys += r.Header.Get(field)
+					}
+				}
+			}
+			got <- keys
 			w.WriteHeader(http.StatusUnauthorized)
 			text := "not first-key, not second-key"
 			if k.Pair {

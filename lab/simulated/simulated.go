@@ -82,6 +82,9 @@ var kinds = []kind{
 	keyed(simulator.SparkPost, secret, secret,
 		`[{"msys":{"message_event":{"type":"bounce","event_id":"forged<number>","timestamp":"<time>","bounce_class":"10",`+
 			`"rcpt_to":"x@rehearse.test","rcpt_meta":{"sd_log":"<log>","sd_attempt":"1"}}}}]`),
+	keyed(simulator.SMTP2GO, secret, secret,
+		`{"event":"bounce","bounce":"hard","rcpt":"x@rehearse.test","time":"2026-01-01T00:00:00Z",`+
+			`"email_id":"forged<number>","X-Sd-Log":"<log>","X-Sd-Attempt":"1"}`),
 	{simulator.Account{Kind: simulator.SMTP, Key: APIKey}, smtpSettings, ""},
 	{simulator.Account{Kind: simulator.LMTP, Key: APIKey}, smtpSettings, ""},
 }
