@@ -29,7 +29,7 @@ var shape = map[string]int{
 	longFunctions:                     20,
 	"thousands of lines, at most":     148, // of Go, and of the part of the OpenAPI document that is not generated
 	linesOfRest:                       119,
-	linesOfKind:                       2300,
+	linesOfKind:                       2200,
 	linesOfLargest:                    1200,
 	linesOfWays:                       6400,
 	linesOfDialect:                    1500,
