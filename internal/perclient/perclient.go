@@ -38,6 +38,9 @@ func (c *Counts) Add(address netip.Addr, n, most int64) bool {
 	if c.held[client]+n > most {
 		return false
 	}
+	if n == 0 {
+		return true
+	}
 	if c.held == nil {
 		c.held = map[netip.Addr]int64{}
 	}
@@ -55,6 +58,9 @@ func (c *Counts) Of(address netip.Addr) int64 {
 // Remove takes n from the number of the client with an address.
 func (c *Counts) Remove(address netip.Addr, n int64) {
 	client := Of(address)
+	if n == 0 {
+		return // nothing may have been added yet
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[client] -= n; c.held[client] == 0 {

@@ -29,6 +29,7 @@ func TestOf(t *testing.T) {
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	var c Counts
+	c.Remove(netip.MustParseAddr("192.0.2.2"), 0)
 	a, b := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.2")
 	require.True(t, c.Add(a, 3, 3))
 	require.False(t, c.Add(netip.MustParseAddr("2001:db8::2"), 1, 3), "the same client")
