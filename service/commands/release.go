@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/idempotency"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -66,7 +67,8 @@ func (s *Commands) checkRelease(who caller.Caller, rel *client.Release) error {
 	}
 	var f problem.Form
 	if rel.Provider != "" && !s.Known[rel.Provider] {
-		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", problem.Quote(rel.Provider))
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.%s", problem.Quote(rel.Provider),
+			intake.MeantProvider(rel.Provider, s.Known))
 	}
 	if rel.From.IsZero() {
 		f.Wrong("/from", "required", "from is missing: the start of the time range.")

@@ -239,7 +239,7 @@ func (c *Config) providers(names []string, m *Mistakes) (out []string) {
 		switch {
 		case !c.Providers[name]:
 			m.Wrong(at, "unknown_provider", "No provider is called %s.%s", problem.Quote(name),
-				meantProvider(name, c.Providers))
+				MeantProvider(name, c.Providers))
 		case slices.Contains(out, name):
 			m.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(name))
 		default:

@@ -24,8 +24,8 @@ const (
 	maxKeys        = 100 // of metadata
 )
 
-// meantProvider says which provider a name may have meant, or which there are.
-func meantProvider(name string, known map[string]bool) string {
+// MeantProvider says which provider a name may have meant, or which there are.
+func MeantProvider(name string, known map[string]bool) string {
 	names := slices.Sorted(maps.Keys(known))
 	if meant := nearest.Meant(name, names).String(); meant != "" || len(names) == 0 || len(names) > 10 {
 		return meant

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
@@ -70,7 +72,8 @@ func (in *Intake) Table(file io.Reader, columns *Columns) iter.Seq2[*Recipient, 
 			return
 		}
 		for _, heading := range t.Unknown {
-			in.Wrong("/columns"+problem.Pointer(heading), "unknown_column", "The file has no column with this heading.")
+			in.Wrong("/columns"+problem.Pointer(heading), "unknown_column", "The file has no column with this heading.%s",
+				nearest.Meant(heading, slices.Sorted(maps.Values(t.Headings))))
 		}
 		in.SetColumns(t.Headings)
 		defer in.SetRow(0)

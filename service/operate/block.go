@@ -73,7 +73,8 @@ func (s *Installation) checkBlock(ctx context.Context, b *models.Block, why stri
 		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
 	}
 	if b.Provider != "" && !s.Known[b.Provider] {
-		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", problem.Quote(b.Provider))
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.%s", problem.Quote(b.Provider),
+			intake.MeantProvider(b.Provider, s.Known))
 	}
 	if b.User != "" {
 		u, err := s.People.Find(ctx, b.User)
