@@ -11,7 +11,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"golang.org/x/time/rate"
@@ -109,9 +108,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.show(w, http.StatusNotFound, view{Problem: "This link is not valid. Open it again from the mail, as a whole."})
 	default:
 		h.log.Error("unsubscribe page failed", "err", err)
-		if e != nil && e.RetryAfter > 0 {
-			head.Set("Retry-After", strconv.Itoa(e.RetryAfter))
-		}
+		head.Set("Retry-After", "60")
 		h.show(w, http.StatusServiceUnavailable, view{Problem: "That did not work. Try again in a minute."})
 	}
 }
@@ -134,13 +131,11 @@ func (h *Handler) do(w http.ResponseWriter, r *http.Request) (v view, err error)
 		v.Unsubscribing, err = h.service.Suppressions.Unsubscribing(r.Context(), token)
 		return v, err
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if r.PostFormValue("again") != "" {
-		v.Back = true
-		v.Unsubscribing, err = h.service.Suppressions.Resubscribe(r.Context(), token)
-		return v, err
-	}
-	v.Unsubscribing, err = h.service.Suppressions.Unsubscribe(r.Context(), token)
+	v.Unsubscribing, err = h.service.Suppressions.Unsubscribe(r.Context(), token, func() bool {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		v.Back = r.PostFormValue("again") != ""
+		return v.Back
+	})
 	return v, err
 }
 

@@ -2,6 +2,7 @@ package unsubscribe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -240,6 +241,39 @@ func TestGenuineLinksAreKnown(t *testing.T) {
 			path := strings.TrimPrefix(link, r.server.URL)
 			r.server.Config.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, path, nil))
 			require.Equal(t, want, verified, "%s %s", method, link)
+		}
+	}
+}
+
+// brokenStore is a store that cannot be read.
+type brokenStore struct{ models.Store }
+
+func (brokenStore) Batch(context.Context, models.ID) (models.Batch, error) {
+	return models.Batch{}, errors.New("broken")
+}
+
+// TestTroubleNamesItsTime: a page that asks to try again later says when to mail programs, too.
+func TestTroubleNamesItsTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	svc := service.New(service.Deps{
+		Store: brokenStore{r.store}, Broker: inproctest.New(t, "sg"), Config: service.Config{Sole: true},
+	})
+	t.Cleanup(svc.Close)
+	h := New(svc, slog.New(slog.DiscardHandler))
+	link := strings.TrimPrefix(r.link(1, "ann@example.com"), r.server.URL)
+	for _, c := range []struct {
+		status int
+		text   string
+		after  string
+	}{{503, "Try again in a minute.", "60"}, {429, "Try again in a few seconds.", "10"}} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, link, http.NoBody))
+		require.Equal(t, c.status, w.Code)
+		require.Contains(t, w.Body.String(), c.text)
+		require.Equal(t, c.after, w.Header().Get("Retry-After"))
+		for range 2 * burst {
+			h.clicks.Allow()
 		}
 	}
 }

@@ -43,11 +43,15 @@ func (s *Lists) entry(ctx context.Context, list string, k models.SuppressionKey)
 }
 
 // Unsubscribe suppresses the recipient of a link for its category. When it returns, no call
-// begins any more that contains the address.
-func (s *Lists) Unsubscribe(ctx context.Context, token string) (Unsubscribing, error) {
+// begins any more that contains the address. It undoes that if again reports that the recipient wants the mail again.
+// Only a valid link calls again.
+func (s *Lists) Unsubscribe(ctx context.Context, token string, again func() bool) (Unsubscribing, error) {
 	list, e, out, err := s.link(ctx, token)
 	if err != nil {
 		return out, err
+	}
+	if again() {
+		return out, s.resubscribe(ctx, list, &e)
 	}
 	if _, err := s.add(ctx, list, []models.Suppression{e}); err != nil {
 		return out, err
@@ -57,22 +61,18 @@ func (s *Lists) Unsubscribe(ctx context.Context, token string) (Unsubscribing, e
 	return out, ctx.Err()
 }
 
-// Resubscribe undoes Unsubscribe.
-func (s *Lists) Resubscribe(ctx context.Context, token string) (Unsubscribing, error) {
-	list, e, out, err := s.link(ctx, token)
-	if err != nil {
-		return out, err
-	}
+// resubscribe removes the entry that a link has made.
+func (s *Lists) resubscribe(ctx context.Context, list string, e *models.Suppression) error {
 	old, err := s.entry(ctx, list, e.SuppressionKey)
 	if err != nil || old == nil || old.Removed {
-		return out, err
+		return err
 	}
 	old.Removed, old.Origin, old.By = true, models.FromLink, ""
 	old.At = models.LaterOf(e.At, old.At.Add(time.Millisecond))
 	if err := s.Store.PutSuppressions(ctx, list, *old); err != nil {
-		return out, problem.FromStore("remove suppressions", err)
+		return problem.FromStore("remove suppressions", err)
 	}
-	return out, nil
+	return nil
 }
 
 // link returns the entry that the link with a token makes, and its list. The batch stays long
