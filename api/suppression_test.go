@@ -173,6 +173,10 @@ func TestImportedRows(t *testing.T) {
 		{"email,why\na@example.com,asked, twice\nb@example.com,asked,,\n", 2, 1, 1},
 		{"email\na@example.com\n\xff@example.com\n,,\n\u00a0\n", 2, 1, 1},
 		{"email;A, B, C\na@example.com;x\n", 1, 1, 0},
+		{"E-Mail;Reason\na@example.com;complaint\nb@example.com;nonsense\n", 2, 1, 1},
+		{"Why,Email Address\nasked,a@example.com\n", 1, 1, 0},
+		{"Address\ta postal one\na@example.com\t\n", 1, 1, 0},
+		{"Address|Mail|Expires at\nVienna|a@example.com|2100-01-31T12:00:00Z\nLinz|b@example.com|soon\n", 2, 1, 1},
 	} {
 		f := newFixture(t)
 		r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(c.file))

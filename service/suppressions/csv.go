@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,8 +54,8 @@ const (
 )
 
 // Import adds the rows of a CSV file to the caller's suppression list, or to everyone's. The first row has the names of
-// the columns: email, and any of reason, category, expires_at and why; others are ignored. Rows with mistakes are left
-// out and counted. It may be repeated, also after an error, when a part of the rows is stored.
+// the columns, as people write them: email, and any of reason, category, expires_at and why; others are ignored. Rows
+// with mistakes are left out and counted. It may be repeated, also after an error, when a part of the rows is stored.
 func (s *Lists) Import(
 	ctx context.Context, who caller.Caller, r io.Reader, origin models.SuppressionOrigin,
 ) (client.SuppressionImport, error) {
@@ -155,17 +154,8 @@ func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
 	if err != nil {
 		return nil, tableError(err)
 	}
-	for i, name := range rows.Head {
-		name = strings.ToLower(strings.TrimSpace(name))
-		if slices.Contains(rows.Head[:i], name) && slices.Contains(columns, name) {
-			return nil, problem.New(problem.Invalid, "invalid_csv",
-				"More than one column is %q. Rename the others, or leave them out.", name)
-		}
-		rows.Head[i] = name
-	}
-	if !slices.Contains(rows.Head, "email") {
-		return nil, problem.New(problem.Invalid, "invalid_csv",
-			"The first row must have the names of the columns, and email among them.")
+	if err := rows.NameColumns(columns...); err != nil {
+		return nil, tableError(err)
 	}
 	return &suppressionRows{rows}, nil
 }

@@ -51,9 +51,45 @@ func New(r io.Reader, mapping map[string]string) (*Reader, error) {
 		return t, err
 	}
 	if !slices.Contains(t.columns, "email") {
-		return t, wrong("The first row must have the names of the columns, and one of them must be email.")
+		return t, errNoAddress
 	}
 	return t, nil
+}
+
+var errNoAddress = wrong("The first row must have the names of the columns, and one of them must be email.")
+
+// NameColumns replaces the headings with names, which are email and others. Headings are read as New reads them, so
+// "E-Mail" is email and "Expires at" is expires_at. A heading of no name becomes "". The error is an Error if no column is
+// that of the address, or several columns have one name.
+func (t *Rows) NameColumns(names ...string) error {
+	email := firstOf(emails, t.Head, nil)
+	seen := map[string]bool{}
+	for i, heading := range t.Head {
+		b := bare(heading)
+		at := slices.IndexFunc(names, func(name string) bool { return name != "email" && b == bare(name) })
+		switch {
+		case b != "" && b == email:
+			t.Head[i] = "email"
+		case at >= 0:
+			t.Head[i] = names[at]
+		default:
+			t.Head[i] = ""
+			continue
+		}
+		if seen[t.Head[i]] {
+			return repeatedColumn(t.Head[i])
+		}
+		seen[t.Head[i]] = true
+	}
+	if !seen["email"] {
+		return errNoAddress
+	}
+	return nil
+}
+
+func repeatedColumn(name string) error {
+	return &Error{Code: repeated, Text: fmt.Sprintf(
+		"More than one column is %q. Rename the others, or leave them out.", name)}
 }
 
 // Next returns the next recipient. Errors: io.EOF, Error, and those of the reader. After an Error with a line, the Row
@@ -172,8 +208,7 @@ func (t *Reader) setColumns(headings []string, mapping map[string]string) error 
 		t.Headings["name"] = t.Headings[part]
 	}
 	if len(again) > 0 {
-		return &Error{Code: repeated, Text: fmt.Sprintf(
-			"More than one column is %q. Rename the others, or leave them out.", again[0])}
+		return repeatedColumn(again[0])
 	}
 	return nil
 }

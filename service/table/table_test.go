@@ -228,6 +228,35 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
+// TestHeadingsHaveOneReading: whoever reads a table finds the same column of addresses, or the same mistake.
+func TestHeadingsHaveOneReading(t *testing.T) {
+	t.Parallel()
+	headings := []string{"x", "E-Mail", "Email Address", " ADDRESS ", "To", "recipient", "e_mail", "Mail", "Name", ""}
+	for _, first := range headings {
+		for _, second := range headings {
+			head := first + ";" + second
+			of, wrong := New(strings.NewReader(head), nil)
+			rows, err := NewRows(strings.NewReader(head), maxRow)
+			require.NoError(t, err)
+			cells := slices.Clone(rows.Head)
+			err = rows.NameColumns("email", "why")
+			var mistake *Error
+			if errors.As(wrong, &mistake) && strings.Contains(mistake.Text, `"email"`) {
+				require.Equal(t, wrong, err, head)
+				continue
+			}
+			if of.Headings["email"] == "" {
+				require.Error(t, err, head)
+				continue
+			}
+			require.NoError(t, err, head)
+			at := slices.Index(rows.Head, "email")
+			require.GreaterOrEqual(t, at, 0, head)
+			require.Equal(t, of.Headings["email"], cells[at], head)
+		}
+	}
+}
+
 // TestLook: the first rows of a file show what its columns are, also if none is that of the address.
 func TestLook(t *testing.T) {
 	t.Parallel()

@@ -146,9 +146,10 @@ export interface paths {
         /**
          * Import suppressed addresses
          * @description Adds the rows of a CSV file (RFC 4180, UTF-8), which is read as a stream. The first row names the columns: `email`,
-         *     and any of `reason`, `category`, `expires_at` and `why`; others are ignored. Rows with mistakes are left out. An
-         *     import may be repeated, also after an error: it adds nothing twice. Needs the scope `send`; with `everyone=true`
-         *     the scope `operate`, too.
+         *     and any of `reason`, `category`, `expires_at` and `why`; others are ignored. Headings are read as those of files of
+         *     recipients: `E-Mail` and `Email address` are `email`, too. Rows with mistakes are left out. An import may be
+         *     repeated, also after an error: it adds nothing twice. Needs the scope `send`; with `everyone=true` the scope
+         *     `operate`, too.
          */
         post: operations["importSuppressions"];
         delete?: never;
