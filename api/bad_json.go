@@ -1,9 +1,15 @@
 package api
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -53,4 +59,41 @@ func jsonHint(mistake string) string {
 		return ` A colon is missing before it, or a double quote (").`
 	}
 	return ""
+}
+
+// jsonWait is how long a refusal waits for the beginning of a body, to say whether it looks like JSON.
+const jsonWait = time.Second
+
+// wrongType returns the error for a body of a type that the path does not take. as has the types of JSON that it takes,
+// by the first byte of the body; detail says all types.
+func wrongType(c *gin.Context, body io.Reader, as map[byte]string, detail string) error {
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(jsonWait)) // a recorder in a test has none
+	if e := looksLikeJSON(firstByte(bufio.NewReader(body)), as); e != nil {
+		return e
+	}
+	return service.Fail(service.Unsupported, "wrong_type", detail)
+}
+
+// looksLikeJSON returns the error for a body that begins like JSON and has another type; nil: it begins otherwise.
+func looksLikeJSON(first byte, as map[byte]string) error {
+	if as[first] == "" {
+		return nil
+	}
+	return service.Fail(service.Unsupported, "wrong_type",
+		"The body looks like JSON. Set the header Content-Type: "+as[first]+".")
+}
+
+// firstByte returns the first byte of a body behind a byte order mark and white space. It returns 0 if there is none in
+// the buffer of r, or in time. It discards nothing.
+func firstByte(r *bufio.Reader) byte {
+	for at := 0; ; at++ {
+		head, _ := r.Peek(at + 1) // a reader that fails says so again
+		if len(head) <= at {
+			return 0
+		}
+		inMark := at < len(byteOrderMark) && head[at] == byteOrderMark[at]
+		if !inMark && strings.IndexByte(jsonSpace, head[at]) < 0 {
+			return head[at]
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -82,6 +81,7 @@ type decoder struct {
 	*intake.Intake
 	add       func(r *intake.Recipient) error
 	recipient intake.Recipient // the present one
+	names     []string         // of the fields that the request may have
 	seen      []string         // fields that the request has
 	hash      hash.Hash        // of the request; nil if it is not needed
 
@@ -90,7 +90,7 @@ type decoder struct {
 	columns   *intake.Columns
 }
 
-func newDecoder(in *intake.Intake) *decoder { return &decoder{Intake: in} }
+func newDecoder(in *intake.Intake) *decoder { return &decoder{Intake: in, names: intake.FieldNames} }
 
 // errEnough means that no more recipients are wanted.
 var errEnough = errors.New("enough")
@@ -142,8 +142,7 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 		kind = ""
 	}
 	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return service.Fail(service.Unsupported, "wrong_encoding",
-			"The body must not have a Content-Encoding. Send it uncompressed.")
+		return wrongEncoding()
 	}
 	if d.hash != nil {
 		mode := ""
@@ -157,15 +156,13 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 		return d.readJSON(d.hashed(body))
 	case "application/x-www-form-urlencoded":
 		peeked := bufio.NewReader(d.hashed(body))
-		// A reader that fails says so later.
-		if start, _ := peeked.Peek(1); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
-			return service.Fail(service.Unsupported, "wrong_type",
-				"The body looks like JSON. Set the header Content-Type: application/json.")
+		if err := looksLikeJSON(firstByte(peeked), asJSON); err != nil {
+			return err
 		}
 		return d.readForm(peeked)
 	case "multipart/form-data":
 		return d.readMultipart(c.Request)
 	}
-	return service.Fail(service.Unsupported, "wrong_type",
+	return wrongType(c, body, asJSON,
 		"The Content-Type must be application/json, application/x-www-form-urlencoded or multipart/form-data.")
 }

@@ -137,6 +137,7 @@ func (d *decoder) readMultipart(r *http.Request) error {
 }
 
 func (d *decoder) multipart(r *http.Request) error {
+	d.names = append(slices.Clone(intake.FieldNames), "columns")
 	mr, err := r.MultipartReader()
 	if err != nil {
 		return service.Fail(service.Malformed, "bad_form", "The Content-Type of the multipart form has no boundary.")

@@ -198,7 +198,7 @@ func (d *decoder) unknown(name string) {
 		return
 	}
 	d.Wrong(problem.Pointer(name), "unknown_field", "There is no field with this name.%s",
-		nearest.Meant(name, intake.FieldNames))
+		nearest.Meant(name, d.names))
 }
 
 // jsonTemplate returns the reference of a template that is given as {name, version}.

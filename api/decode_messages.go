@@ -48,11 +48,13 @@ func (s *Server) putMessages(c *gin.Context) {
 	kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
 	e := c.GetHeader("Content-Encoding")
 	switch {
-	case err != nil, kind != "application/json" && kind != ndjson, e != "" && !strings.EqualFold(e, "identity"):
-		s.fail(c, service.Fail(service.Unsupported, "wrong_type",
-			"The Content-Type must be application/json or %s, without a Content-Encoding.", ndjson))
 	case c.Request.ContentLength > s.cfg.MaxBody:
 		s.fail(c, bodyTooLarge(s.cfg.MaxBody))
+	case e != "" && !strings.EqualFold(e, "identity"):
+		s.fail(c, wrongEncoding())
+	case err != nil, kind != "application/json" && kind != ndjson:
+		s.fail(c, wrongType(c, c.Request.Body, map[byte]string{'[': "application/json", '{': ndjson},
+			"The Content-Type must be application/json or "+ndjson+"."))
 	default:
 		body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
 		dryRun := c.Query("dry_run") == "true"
@@ -141,6 +143,11 @@ func headerNames(headers []byte) []byte {
 // noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
 var noOption = []string{"attachments", "allow_duplicates", "together", "cc", "bcc"}
 
+// recordNames are the names of the members that a record may have.
+var recordNames = append(slices.DeleteFunc(slices.Clone(intake.FieldNames), func(name string) bool {
+	return slices.Contains(noOption, name)
+}), "id", "action", "name", "vars", "metadata")
+
 // readRecord decodes a record. The message itself is checked only if a version of it is sent.
 func readRecord(raw []byte) *changes.Record {
 	r := &changes.Record{Raw: raw, Action: changes.New}
@@ -217,6 +224,7 @@ func canonical(raw []byte) []byte {
 // fillRecords fills a request with the content of the first record and the recipients of all.
 func fillRecords(in *intake.Intake, rs []*changes.Record) error {
 	d := newDecoder(in)
+	d.names = recordNames
 	return d.read(func() (err error) {
 		eachMember(rs[0].Raw, func(name string, value []byte) {
 			if err == nil && name != "id" && name != "action" && !ofRecipient(name) {

@@ -50,13 +50,24 @@ func markReplay(c *gin.Context, replayed bool) {
 	}
 }
 
-// requireJSON returns an error if the body of the request is not declared as JSON.
-func requireJSON(c *gin.Context) error {
+// wrongEncoding is the error for a body that is compressed.
+func wrongEncoding() error {
+	return service.Fail(service.Unsupported, "wrong_encoding",
+		"The body must not have a Content-Encoding. Send it uncompressed.")
+}
+
+// asJSON are the types of a body that may be JSON, by its first byte.
+var asJSON = map[byte]string{'{': "application/json", '[': "application/json"}
+
+// requireJSON returns an error if the body of the request is not declared as JSON. first is its first byte.
+func requireJSON(c *gin.Context, first byte) error {
 	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return service.Fail(service.Unsupported, "wrong_encoding",
-			"The body must not have a Content-Encoding. Send it uncompressed.")
+		return wrongEncoding()
 	}
 	if kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type")); err != nil || kind != "application/json" {
+		if err := looksLikeJSON(first, asJSON); err != nil {
+			return err
+		}
 		return service.Fail(service.Unsupported, "wrong_type", "The Content-Type of a command must be application/json.")
 	}
 	return nil
@@ -109,7 +120,11 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	if err == nil && len(raw) == 0 {
 		return repeat, nil
 	}
-	if err := requireJSON(c); err != nil {
+	first := byte(0)
+	if len(raw) > 0 {
+		first = raw[0]
+	}
+	if err := requireJSON(c, first); err != nil {
 		return repeat, err
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -93,24 +94,37 @@ func (s *Server) noRoute(c *gin.Context) {
 	if d := s.dialectOf(c.Request.URL.Path); d != nil {
 		c.Set(dialectKey, d)
 	}
-	methods := s.methods(c.Request.URL.EscapedPath())
+	s.fail(c, s.refusal(c.Writer, c.Request, s.methods(c.Request.URL.EscapedPath())))
+}
+
+// Refuse answers a program that asks the dashboard for a path of no page, or for one that has only these methods.
+func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, methods []string) {
+	writeProblem(w, s.refusal(w, r, methods), "")
+}
+
+// refusal returns the error for a path that has only these methods, and sets the header Allow.
+func (s *Server) refusal(w http.ResponseWriter, r *http.Request, methods []string) *service.Error {
 	if len(methods) == 0 {
-		c.Writer.Header().Del("Allow")
-		s.fail(c, service.Fail(service.NotFound, "no_such_route",
-			"There is no resource at this path.%s See /v1/openapi.yaml.", s.meantPath(c.Request.URL.Path)))
-		return
+		w.Header().Del("Allow") // that of gin may have methods of other paths
+		return service.Fail(service.NotFound, "no_such_route",
+			"There is no resource at this path.%s See /v1/openapi.yaml.", s.meantPath(r.URL.EscapedPath()))
 	}
-	c.Header("Allow", strings.Join(methods, ", ")) // that of gin may have methods of other paths
-	s.fail(c, service.Fail(problem.NotAllowed, "method_not_allowed",
-		"This path does not support the method %s, but %s.", c.Request.Method, strings.Join(methods, ", ")))
+	all := strings.Join(methods, ", ")
+	w.Header().Set("Allow", all)
+	return service.Fail(problem.NotAllowed, "method_not_allowed",
+		"This path does not support the method %s, but %s.", r.Method, all)
+}
+
+// HasKey reports whether a request has an API key, so that it comes from no browser.
+func HasKey(r *http.Request) bool {
+	return models.LooksLikeSecret(dialect.Secret(r)) || models.LooksLikeSecret(r.Header.Get("X-Api-Key"))
 }
 
 // methods returns the methods of the routes that a path fits.
 func (s *Server) methods(path string) (out []string) {
 	parts := strings.Split(path, "/")
 	for _, r := range s.engine.Routes() {
-		same := func(want, have string) bool { return want == have || strings.HasPrefix(want, ":") && have != "" }
-		if slices.EqualFunc(strings.Split(r.Path, "/"), parts, same) && !slices.Contains(out, r.Method) {
+		if fits(r.Path, parts) && !slices.Contains(out, r.Method) {
 			out = append(out, r.Method)
 		}
 	}
@@ -118,19 +132,69 @@ func (s *Server) methods(path string) (out []string) {
 	return out
 }
 
-// meantPath says which path a client may have meant.
+// fits reports whether the parts of a path fit a route, whose parameters have any value.
+func fits(route string, parts []string) bool {
+	return slices.EqualFunc(strings.Split(route, "/"), parts, func(want, have string) bool {
+		return want == have || strings.HasPrefix(want, ":") && have != ""
+	})
+}
+
+// meantPath says which path a client may have meant: one without a slash at the end, with the version, or with a similar
+// name. Parameters have the values of the path, so they are not compared.
 func (s *Server) meantPath(path string) string {
 	path = strings.TrimRight(path, "/")
-	var paths []string
-	for _, r := range s.engine.Routes() {
-		if r.Path == path || r.Path == "/v1"+path { // with a slash at the end, or without the version
-			return " Did you mean " + r.Path + "?"
-		}
-		if !slices.Contains(paths, r.Path) {
-			paths = append(paths, r.Path)
+	meant := func(route string) string {
+		return " Did you mean " + parameter.ReplaceAllString(route, "{$1}") + "?"
+	}
+	routes, paths := s.engine.Routes(), [][]string{}
+	for _, path := range []string{path, "/v1" + path, strings.TrimPrefix(path, "/v1")} {
+		if len(path) <= longestPath {
+			paths = append(paths, strings.Split(path, "/"))
 		}
 	}
-	return nearest.Meant(path, paths).String()
+	for _, parts := range paths {
+		for _, r := range routes {
+			if fits(r.Path, parts) {
+				return meant(r.Path)
+			}
+		}
+	}
+	for _, parts := range paths {
+		similar := map[string][]string{} // routes by the path with the names of their parameters
+		for _, r := range routes {
+			name, ok := named(r.Path, parts)
+			if ok && !slices.Contains(similar[name], r.Path) {
+				similar[name] = append(similar[name], r.Path)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(similar)) {
+			if route := nearest.Of(name, similar[name]); route != "" {
+				return meant(route)
+			}
+		}
+	}
+	return ""
+}
+
+// longestPath is the length in bytes of the longest path for which a hint is searched.
+const longestPath = 256
+
+// parameter is a parameter of a route.
+var parameter = regexp.MustCompile(`:(\w+)`)
+
+// named returns a path with the names of a route's parameters in place of their values. It reports false if the path has
+// more or fewer parts.
+func named(route string, parts []string) (string, bool) {
+	wanted := strings.Split(route, "/")
+	if len(wanted) != len(parts) {
+		return "", false
+	}
+	for i, part := range wanted {
+		if !strings.HasPrefix(part, ":") {
+			wanted[i] = parts[i]
+		}
+	}
+	return strings.Join(wanted, "/"), true
 }
 
 // routes registers the routes that need a key, by the scope that they need.
