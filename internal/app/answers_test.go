@@ -1,18 +1,24 @@
 package app
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	http2lib "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
 // TestUnreadAnswersEnd: an answer that the client does not read ends, and one that is read slowly arrives whole.
@@ -127,6 +133,68 @@ func TestStreamsAreLimited(t *testing.T) {
 		require.Equal(t, http.StatusOK, <-statuses)
 	}
 	require.EqualValues(t, 30, most.Load())
+}
+
+// TestStreamsOfOurTLS: a process with TLS of its own speaks HTTP/2 with few streams a connection, and ends a connection
+// whose client reads nothing.
+func TestStreamsOfOurTLS(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ca, dir := testkit.NewAuthority(t), t.TempDir()
+		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
+		network, l := bubbleApp(t, "SAFEDELIVR_TLS_CERT="+cert, "SAFEDELIVR_TLS_KEY="+key)
+		pipe, err := network.Dial(t.Context(), "tcp", l.Addr().String())
+		require.NoError(t, err)
+		c := tls.Client(pipe, &tls.Config{
+			RootCAs: ca.Pool, ServerName: "127.0.0.1", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12,
+		})
+		require.NoError(t, c.HandshakeContext(t.Context()))
+		require.Equal(t, "h2", c.ConnectionState().NegotiatedProtocol)
+		sent := make(chan error, 1)
+		go func() { // the server writes, too, and a pipe has no buffer
+			_, err := io.WriteString(c, http2lib.ClientPreface)
+			sent <- err
+		}()
+		f := http2lib.NewFramer(c, c)
+		first, err := f.ReadFrame()
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+		settings, ok := first.(*http2lib.SettingsFrame)
+		require.True(t, ok, "%s", first)
+		most, ok := settings.Value(http2lib.SettingMaxConcurrentStreams)
+		require.True(t, ok)
+		require.EqualValues(t, 32, most)
+
+		go func() { // the request of a long answer
+			var head bytes.Buffer
+			e := hpack.NewEncoder(&head)
+			for _, h := range []hpack.HeaderField{
+				{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "127.0.0.1"},
+				{Name: ":path", Value: "/v1/openapi.yaml"},
+			} {
+				_ = e.WriteField(h) // a buffer takes all
+			}
+			_ = f.WriteSettings(http2lib.Setting{ID: http2lib.SettingInitialWindowSize, Val: 1 << 30})
+			_ = f.WriteWindowUpdate(0, 1<<30)
+			sent <- f.WriteHeaders(http2lib.HeadersFrameParam{
+				StreamID: 1, BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true,
+			})
+		}()
+		data := 0
+		for data == 0 { // it has begun
+			frame, err := f.ReadFrame()
+			require.NoError(t, err)
+			if d, ok := frame.(*http2lib.DataFrame); ok {
+				data += len(d.Data())
+			}
+		}
+		require.NoError(t, <-sent)
+		time.Sleep(answerTime + 6*time.Second) // the end of TLS may take five more
+		n, err := pipe.Read(make([]byte, 1))
+		require.Zero(t, n, "the server still writes")
+		require.ErrorIs(t, err, io.EOF)
+	})
 }
 
 // TestQuarter: no address may have more than a quarter of all connections.

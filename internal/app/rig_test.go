@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -33,6 +36,27 @@ func serveApp(t *testing.T, log *slog.Logger, environ ...string) *App {
 		require.NoError(t, <-done)
 	})
 	return a
+}
+
+// bubbleApp serves the requests of a process, and none of its other work, on a network for a bubble of testing/synctest.
+func bubbleApp(t *testing.T, environ ...string) (*testkit.Network, net.Listener) {
+	t.Helper()
+	cfg, err := config.Load("", append(simulated.Usual.Settings("http://127.0.0.1:8025"), append(environ,
+		"SAFEDELIVR_DATA_DIR="+t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0", "SAFEDELIVR_METRICS_LISTEN=off")...))
+	require.NoError(t, err)
+	a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, a.listener.Close())
+	network := testkit.NewNetwork(t)
+	a.listener = network.Listen()
+	failed := make(chan error, 1)
+	go a.serveHTTP(failed)
+	t.Cleanup(func() {
+		a.stopRequests(context.WithoutCancel(t.Context()))
+		a.Close()
+		require.Empty(t, failed)
+	})
+	return network, a.listener
 }
 
 // newKey returns the secret of a key of a new user.
