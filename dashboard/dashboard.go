@@ -44,7 +44,9 @@ type Deps struct {
 	Providers []web.Provider // the configured providers
 	// Inspect finds out about a provider, in bounded time. Nil: pages offer no check.
 	Inspect func(ctx context.Context, provider string) []providers.Finding
-	Logger  *slog.Logger
+	// Refuse answers a program that asks for a path of no page, or for one that has only these methods.
+	Refuse func(w http.ResponseWriter, r *http.Request, methods []string)
+	Logger *slog.Logger
 }
 
 // Dashboard serves the pages.
@@ -83,6 +85,7 @@ func New(d Deps) (*Dashboard, error) {
 			docs.Templates,
 		},
 		Operations: web.NewOperations(service.Operations(d.Service)),
+		Refuse:     d.Refuse,
 		Log:        d.Logger,
 	})
 	if err != nil {

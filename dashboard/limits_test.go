@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,4 +101,65 @@ func TestFormsOfStrangersAreBounded(t *testing.T) {
 		})
 	}
 	require.Contains(t, f.browser().post("/compose", form).text, `value="Hello"`)
+}
+
+// missingBody is the body of a request that never comes, and the answer to it. Both share a deadline.
+type missingBody struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	waited   bool
+}
+
+// SetReadDeadline is for http.ResponseController.
+func (m *missingBody) SetReadDeadline(t time.Time) error {
+	m.deadline = t
+	return nil
+}
+
+// Read implements io.Reader.
+func (m *missingBody) Read([]byte) (int, error) {
+	m.waited = true
+	time.Sleep(time.Until(m.deadline))
+	return 0, os.ErrDeadlineExceeded
+}
+
+// Close implements io.Closer.
+func (*missingBody) Close() error { return nil }
+
+// TestFormsOfStrangersAreNotAwaited: the answer to a form without a session does not wait for a body that never comes.
+// One that could be kept has two seconds to begin.
+func TestFormsOfStrangersAreNotAwaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		batch, forms := models.ID{1}, 0
+		for _, room := range f.board.rooms {
+			for _, routes := range []map[string]web.Handler{room.Open, room.Users, room.Operators} {
+				for pattern := range routes {
+					method, path, _ := strings.Cut(pattern, " ")
+					if method != http.MethodPost {
+						continue
+					}
+					forms++
+					for _, kind := range []string{
+						"", "application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b",
+					} {
+						body := &missingBody{ResponseRecorder: httptest.NewRecorder(), deadline: time.Now().Add(time.Hour)}
+						r := httptest.NewRequestWithContext(t.Context(), method, fillPattern(path, batch), body)
+						r.Header.Set("Content-Type", kind)
+						began := time.Now()
+						f.board.ServeHTTP(body, r)
+						require.LessOrEqual(t, time.Since(began), 2*time.Second, "%s %s", pattern, kind)
+						require.Equal(t, room.Users[pattern] != nil || room.Operators[pattern] != nil,
+							body.Code == http.StatusUnauthorized, "%s %s", pattern, kind)
+						if body.waited {
+							require.Contains(t, kind, "form", pattern)
+							require.NotContains(t, body.Body.String(), "Nothing that you entered is lost", pattern)
+						}
+					}
+				}
+			}
+		}
+		require.Greater(t, forms, 40)
+	})
 }

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -267,4 +269,32 @@ func TestLoginBelongsToItsFirstAccount(t *testing.T) {
 	require.Contains(t, a.text, "id:9")
 	f.board.SetGitHub(login.GitHub{ClientSecret: "secret", Operators: []string{"bob", "id:9"}})
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
+}
+
+// storeWithoutSessions is a store whose sessions cannot be read.
+type storeWithoutSessions struct{ web.Store }
+
+func (storeWithoutSessions) Transient(context.Context, string, string) ([]byte, error) {
+	return nil, errors.New("broken")
+}
+
+// roundTripper is an http.RoundTripper.
+type roundTripper func(r *http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTroubleNamesItsTime: a page that asks to try again in a moment says when to programs, too.
+func TestTroubleNamesItsTime(t *testing.T) {
+	t.Parallel()
+	gh := &login.GitHub{Logins: []string{"ann"}}
+	f := newRig(t, gh, ann)
+	b := f.browser()
+	require.Equal(t, http.StatusOK, b.byGitHub("Ann").StatusCode)
+	f.reopen(func(d *Deps) { d.Store = storeWithoutSessions{d.Store} })
+	gh.Client.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") })
+	for status, a := range map[int]answer{503: b.get("/batches"), 502: f.browser().byGitHub("Ann")} {
+		require.Equal(t, status, a.StatusCode)
+		require.Contains(t, a.text, "Try again in a moment.")
+		require.Equal(t, "5", a.Header.Get("Retry-After"))
+	}
 }

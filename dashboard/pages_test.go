@@ -271,29 +271,35 @@ func TestEscaping(t *testing.T) {
 	require.NotContains(t, a.text, "<script>")
 }
 
-// TestNoRoute: a path without a page is a 404, with and without a session, and never the login
-// page. A browser gets a page, and any other client gets a problem. The path of a page leads
-// a stranger to the login page.
+// TestNoRoute: a path without a page is a 404, and a method that its page does not have is a 405, with and without a
+// session. Neither is the login page. A browser gets a page, and any other client gets a problem. The path of a page
+// leads a stranger to the login page.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	const page, feed = "text/html,application/xhtml+xml", "text/event-stream"
 	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(login.LocalUser()), "Log in": f.browser()} {
-		problem := func(method, path, accept string) {
+		problem := func(method, path, accept string) answer {
 			t.Helper()
 			a := b.do(method, path, nil, "Accept", accept)
-			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
 			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
-			var p struct{ Code string }
+			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+			var p struct {
+				Status int
+				Code   string
+			}
 			require.NoError(t, json.Unmarshal([]byte(a.text), &p))
-			require.Equal(t, "no_such_route", p.Code)
+			require.Equal(t, a.StatusCode, p.Status, path)
+			require.Equal(t, map[int]string{404: "no_such_route", 405: "method_not_allowed"}[a.StatusCode], p.Code, path)
+			require.Equal(t, a.StatusCode == http.StatusMethodNotAllowed, a.Header.Get("Allow") != "", path)
+			return a
 		}
-		for _, path := range []string{"/v2/batches", "/batches", "/docs", "/x"} {
-			problem(http.MethodPost, path, page)
+		for path, status := range map[string]int{"/v2/batches": 404, "/x": 404, "/batches": 405, "/docs": 405, "/": 405} {
+			require.Equal(t, status, problem(http.MethodPost, path, page).StatusCode, path)
 		}
 		for _, path := range []string{"/v2/batches", "/batches/a/b/c", "/x", "/live/x"} {
-			problem(http.MethodGet, path, "*/*")
-			problem(http.MethodGet, path, feed)
+			require.Equal(t, http.StatusNotFound, problem(http.MethodGet, path, "*/*").StatusCode, path)
+			require.Equal(t, http.StatusNotFound, problem(http.MethodGet, path, feed).StatusCode, path)
 			a := b.do(http.MethodGet, path, nil, "Accept", page)
 			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
 			require.Equal(t, path, a.Request.URL.Path, "not redirected")
@@ -304,6 +310,49 @@ func TestNoRoute(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/batches", "/batches/x", "/operations", "/settings"} {
 		require.Equal(t, "/login", f.browser().do(http.MethodGet, path, nil, "Accept", page).Request.URL.Path, path)
+	}
+}
+
+// TestAllowOfPages: the answer to a method that a page does not have names those that it has.
+func TestAllowOfPages(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(login.LocalUser())
+	batch := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	patterns := []string{"GET /assets/{name}"}
+	for _, room := range f.board.rooms {
+		for _, routes := range []map[string]web.Handler{room.Open, room.Users, room.Operators} {
+			patterns = slices.AppendSeq(patterns, maps.Keys(routes))
+		}
+	}
+	require.Greater(t, len(patterns), 90)
+	same := func(want, have string) bool {
+		return want == have || strings.HasPrefix(want, "{") && (want == "{$}") == (have == "")
+	}
+	for _, pattern := range patterns {
+		_, path, _ := strings.Cut(pattern, " ")
+		path = fillPattern(path, batch)
+		var have []string // the methods of all patterns that the path fits
+		for _, other := range patterns {
+			method, pattern, _ := strings.Cut(other, " ")
+			if !slices.EqualFunc(strings.Split(pattern, "/"), strings.Split(path, "/"), same) {
+				continue
+			}
+			if !slices.Contains(have, method) {
+				have = append(have, method)
+			}
+			if method == http.MethodGet && !slices.Contains(have, http.MethodHead) {
+				have = append(have, http.MethodHead)
+			}
+		}
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+			if slices.Contains(have, method) {
+				continue
+			}
+			a := b.do(method, path, nil, "Accept", "*/*")
+			require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode, "%s %s", method, path)
+			require.ElementsMatch(t, have, strings.Split(a.Header.Get("Allow"), ", "), "%s %s", method, path)
+		}
 	}
 }
 

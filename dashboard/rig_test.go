@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
@@ -198,6 +199,7 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.deps = Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
+		Refuse:  api.New(f.service, api.Config{}).Refuse,
 		Inspect: func(ctx context.Context, provider string) []providers.Finding { return f.inspect(ctx, provider) },
 		Providers: []web.Provider{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},

@@ -22,6 +22,9 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// githubRetry is after how many seconds GitHub may answer again.
+const githubRetry = 5
+
 // Accounts says who may log in, and who is an operator.
 type Accounts struct {
 	store  web.Store
@@ -109,7 +112,7 @@ func (a *Accounts) stillMember(ctx context.Context, v *web.Visitor, secret strin
 		return true, nil
 	case err != nil:
 		e := service.Fail(service.Unavailable, "github_unavailable",
-			"GitHub could not be asked whether you may use this page. Try again in a moment.")
+			"GitHub could not be asked whether you may use this page. Try again in a moment.").After(githubRetry)
 		return false, e.Because(err)
 	case member:
 		return true, web.StoreTrouble(a.noteMember(ctx, v.User, v.ID))

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -188,12 +189,15 @@ func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request, _ *web.Visitor)
 
 // linkLogin is POST /login/link.
 func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if p.accounts.github != nil {
 		return p.refuse(w, r, "/", refusal{reason: "links_off",
 			detail: "One-time links are turned off. Log in through GitHub."})
 	}
-	u, err := p.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
+	form, err := web.ReadForm(w, r, web.MaxForm)
+	if err != nil {
+		return err
+	}
+	u, err := p.takeLink(r.Context(), form.Get("secret"), web.OnThisMachine(r))
 	switch {
 	case errors.Is(err, errLinkElsewhere):
 		return p.refuse(w, r, "/", refusal{
@@ -255,9 +259,12 @@ func (p *Pages) githubStart(w http.ResponseWriter, r *http.Request, _ *web.Visit
 	if p.accounts.github == nil {
 		return web.ErrNoPage
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
+	form, err := web.ReadForm(w, r, web.MaxForm)
+	if err != nil {
+		return err
+	}
 	state, verifier := web.NewSecret(), web.NewSecret()
-	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {web.LocalPath(r.PostFormValue("to"))}}
+	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {web.LocalPath(form.Get("to"))}}
 	p.web.SetCookie(w, r, flowCookie, flow.Encode(), flowLife)
 	return web.SeeOther(w, r, p.accounts.github.authURL(state, verifier))
 }
@@ -289,6 +296,7 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Vi
 			return p.failLogin(w, r, to, "", who.Login, err)
 		}
 		p.web.Log.Error("login through GitHub failed", "err", err)
+		w.Header().Set("Retry-After", strconv.Itoa(githubRetry))
 		return p.refuse(w, r, to, refusal{
 			status: http.StatusBadGateway,
 			reason: "github_unavailable",

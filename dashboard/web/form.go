@@ -320,8 +320,20 @@ type keptForm struct {
 	Lost      bool // it was too large, or could not be read
 }
 
+// firstTime is how long a form without a session may take until it begins: a refusal does not wait for one that never
+// comes.
+const firstTime = 2 * time.Second
+
+// hurry bounds the time until the body of a request begins. The server bounds the rest.
+func hurry(w http.ResponseWriter, r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(firstTime)) // a recorder in a test has none
+	}
+}
+
 // keepForm answers a form that came without a session: with the form, to send it again after a login.
 func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) error {
+	hurry(w, r)
 	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &f.keeping,
 		address: perclient.Address(r)}
 	defer func() { f.keeping.release(body.address, body.size) }()

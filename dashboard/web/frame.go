@@ -34,7 +34,9 @@ type Config struct {
 	Providers  *Providers
 	Templates  []*Templates // of the rooms
 	Operations Operations
-	Log        *slog.Logger
+	// Refuse answers a program that asks for a path of no page, or for one that has only these methods.
+	Refuse func(w http.ResponseWriter, r *http.Request, methods []string)
+	Log    *slog.Logger
 }
 
 // Frame serves the pages of all rooms.

@@ -22,7 +22,7 @@ func newFrame(t *testing.T, public string) *Frame {
 	at, err := url.Parse(public)
 	require.NoError(t, err)
 	f, err := New(Config{Accounts: noAccounts{}, Public: at, Providers: NewProviders(nil),
-		Log: slog.New(slog.DiscardHandler)})
+		Refuse: func(http.ResponseWriter, *http.Request, []string) {}, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(f.Close)
 	return f

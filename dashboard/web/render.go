@@ -95,25 +95,31 @@ func wantsEveryone(r *http.Request) bool {
 
 // setEveryone is POST /everyone: it switches between the visitor's mail and everybody's.
 func (f *Frame) setEveryone(w http.ResponseWriter, r *http.Request, _ *Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
+	form, err := ReadForm(w, r, MaxForm)
+	if err != nil {
+		return err
+	}
 	chosen, life := "no", 400*24*time.Hour // the longest that browsers allow
-	if r.PostFormValue("everyone") == "yes" {
+	if form.Get("everyone") == "yes" {
 		chosen, life = "", 0
 	}
 	f.SetCookie(w, r, everyoneCookie, chosen, life)
-	return SeeOther(w, r, LocalPath(r.PostFormValue("to")))
+	return SeeOther(w, r, LocalPath(form.Get("to")))
 }
 
 // setTheme is POST /theme.
 func (f *Frame) setTheme(w http.ResponseWriter, r *http.Request, _ *Visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
-	chosen := r.PostFormValue("theme")
+	form, err := ReadForm(w, r, MaxForm)
+	if err != nil {
+		return err
+	}
+	chosen := form.Get("theme")
 	life := 400 * 24 * time.Hour // the longest that browsers allow
 	if chosen != "light" && chosen != "dark" {
 		chosen, life = "", 0
 	}
 	f.SetCookie(w, r, themeCookie, chosen, life)
-	return SeeOther(w, r, LocalPath(r.PostFormValue("to")))
+	return SeeOther(w, r, LocalPath(form.Get("to")))
 }
 
 //go:embed static

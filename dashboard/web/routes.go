@@ -2,10 +2,10 @@ package web
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,43 +17,42 @@ import (
 // PublicURL returns the URL for browsers.
 func (f *Frame) PublicURL() string { return f.Public.String() }
 
-// noRoute answers a request for a path without a page: a browser gets an error page, and
-// any other client gets a problem, as from the API. Both are 404 with or without a session, so
-// that no program mistakes the login page for an answer.
+// noRoute answers a request for a path without a page, or with a method that its pages do not have. A browser gets an
+// error page, and any other client gets a problem, as from the API. Both have the same status with or without a session,
+// so that no program mistakes the login page for an answer.
 func (f *Frame) noRoute(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	methods := methodsOf(f.mux, r.URL)
 	switch {
 	case !reads || !strings.Contains(r.Header.Get("Accept"), "text/html"):
-		h.Set("Content-Type", "application/problem+json")
-		h.Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"type":"https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#no_such_route",`+
-			`"title":"Not Found","status":404,"code":"no_such_route",`+
-			`"detail":"There is no resource at this path. See /v1/openapi.yaml."}`+"\n")
-	case f.routed(http.MethodPost, r.URL.Path): // typed, or a bookmark
+		f.Refuse(w, r, methods)
+	case len(methods) > 0: // the path of a form, typed or a bookmark
 		_ = SeeOther(w, r, f.pageOf(r.URL.Path))
 	default:
 		v, err := f.Visitor(r)
 		if err != nil {
 			v = nil // the page is the same for a stranger
 		}
-		h.Set("Cache-Control", "no-store")
+		w.Header().Set("Cache-Control", "no-store")
 		f.fail(w, r, v, ErrNoPage)
 	}
 }
 
-// routed reports whether there is a route for a path.
-func (f *Frame) routed(method, path string) bool {
-	_, pattern := f.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
-	return pattern != "/"
+// methodsOf returns the methods with which a path has a page or takes a form.
+func methodsOf(mux *http.ServeMux, u *url.URL) (out []string) {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		if _, pattern := mux.Handler(&http.Request{Method: method, URL: u}); pattern != "/" {
+			out = append(out, method)
+		}
+	}
+	return out
 }
 
 // pageOf returns the page that has the form for a path. The fragment is the section.
 func (f *Frame) pageOf(of string) string {
 	section := ""
 	for at := of; at != "/"; at = path.Dir(at) {
-		if f.routed(http.MethodGet, at) {
+		if slices.Contains(methodsOf(f.mux, &url.URL{Path: at}), http.MethodGet) {
 			return (&url.URL{Path: at, Fragment: section}).String()
 		}
 		section = path.Base(at)
@@ -67,6 +66,7 @@ type Handler func(w http.ResponseWriter, r *http.Request, v *Visitor) error
 // forAll calls h without a visitor.
 func (f *Frame) forAll(h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		hurry(w, r)
 		if err := h(w, r, nil); err != nil {
 			f.fail(w, r, nil, err)
 		}
@@ -133,15 +133,15 @@ var ErrNoPage = service.Fail(service.NotFound, "not_found",
 
 // fail shows an error page. Errors of the server are logged.
 func (f *Frame) fail(w http.ResponseWriter, r *http.Request, v *Visitor, err error) {
-	if r.Context().Err() != nil {
-		return // the browser is gone
-	}
 	e, ok := errors.AsType[*service.Error](err)
 	if !ok {
 		e = service.Fail(service.Internal, "internal", "Something went wrong. The server's log has the details.")
 	}
 	status := e.Kind.Status()
 	if status >= http.StatusInternalServerError {
+		if r.Context().Err() != nil {
+			return // the browser is gone
+		}
 		f.Log.Error("page failed", "path", r.URL.Path, "err", err)
 	}
 	if e.RetryAfter > 0 {

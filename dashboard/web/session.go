@@ -257,7 +257,7 @@ func StoreTrouble(err error) error {
 	if err == nil || errors.Is(err, models.ErrNotFound) {
 		return err
 	}
-	e := service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.")
+	e := service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.").After(5)
 	return e.Because(err)
 }
 

@@ -329,7 +329,13 @@ func (a *App) route(context.Context) error {
 	if a.dashboard != nil {
 		mux.Handle("/v1/", a.api)
 		mux.Handle(unsubscribe.Path, unsubscribe.New(a.service, a.log))
-		mux.Handle("/", a.dashboard)
+		mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+			if api.HasKey(r) { // a client of the API that left out /v1
+				a.api.ServeHTTP(w, r)
+				return
+			}
+			a.dashboard.ServeHTTP(w, r)
+		})
 	}
 	stopped := make(chan struct{})
 	a.http = &http.Server{

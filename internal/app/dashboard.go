@@ -23,6 +23,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 		Service:   a.service,
 		PublicURL: a.cfg.PublicURL,
 		Inspect:   a.inspect,
+		Refuse:    a.api.Refuse,
 		Logger:    a.log,
 	}
 	cfg := a.Config()
