@@ -26,7 +26,7 @@ const (
 	addressBudget = (firstBudget + otherBudget) / 4
 	addressPosts  = 256             // that one address may have open
 	startBytes    = 512             // that a post has before any of it arrived
-	firstTime     = 5 * time.Second // for the first bytes of a post
+	firstTime     = 5 * time.Second // until a post begins; from its first byte on it has readTime
 )
 
 // budget has the unused parts of both budgets, and the part that each address holds.

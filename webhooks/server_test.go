@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -410,6 +411,48 @@ func TestSlowPost(t *testing.T) {
 		s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", drip))
 		require.Equal(t, http.StatusBadRequest, rec.Code)
 		require.LessOrEqual(t, time.Since(began), readTime+time.Second)
+	})
+}
+
+// TestPostBegins: a post that does not begin within five seconds is refused, and one that has begun may take longer.
+func TestPostBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(testDoor, nullInbox{}, &hangingBroker{}, []Provider{{"sg", accepting("")}}, priority.New(), nil)
+		defer s.Close()
+		network := testkit.NewNetwork(t)
+		l := network.Listen()
+		server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+		defer func() { _ = server.Close() }()
+		go server.Serve(l) //nolint:errcheck // it ends with the test
+		post := func(body func(c io.Writer)) (status int, took time.Duration) {
+			c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
+			require.NoError(t, err)
+			defer func() { _ = c.Close() }()
+			began := time.Now()
+			go func() {
+				fmt.Fprint(c, "POST /webhooks/sg HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+				body(c)
+			}()
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode, time.Since(began)
+		}
+		status, took := post(func(io.Writer) {})
+		require.Equal(t, http.StatusBadRequest, status)
+		require.Equal(t, 5*time.Second, took)
+		status, took = post(func(c io.Writer) {
+			for _, part := range []string{"[", " ", "]"} {
+				time.Sleep(4 * time.Second)
+				_, _ = io.WriteString(c, part)
+			}
+		})
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, 12*time.Second, took)
+		status, took = post(func(c io.Writer) { _, _ = io.WriteString(c, "[") })
+		require.Equal(t, http.StatusBadRequest, status)
+		require.Equal(t, readTime, took)
 	})
 }
 
