@@ -1,6 +1,7 @@
 package safedelivr_test
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -78,5 +79,47 @@ func TestClientsPageHasVersionsOfTests(t *testing.T) {
 	require.Greater(t, len(versions), 15)
 	for _, version := range versions {
 		require.Contains(t, string(installed), version)
+	}
+}
+
+// The documents offer only what exists: scripts, packages and folders of this repository and, until the first release,
+// nothing to download.
+func TestDocsOfferWhatExists(t *testing.T) {
+	t.Parallel()
+	script := regexp.MustCompile("(?m)(?:^|[\\s`(\"])((?:\\./)?scripts/[a-z-]+)")
+	run := regexp.MustCompile(`go (?:run|test|install|build|generate) (?:-\S+ (?:\w+ )?)*(\./[\w/.-]*)`)
+	local := regexp.MustCompile(`(?:npm install|pip install) \./safedelivr/(\S+)`)
+	download := regexp.MustCompile(`docker pull|ghcr\.io|releases/download|safedelivr@|brew install|` +
+		`(?:npm install|pip install) @?safedelivr`)
+	changes, err := os.ReadFile("CHANGELOG.md")
+	require.NoError(t, err)
+	released := len(regexp.MustCompile(`(?m)^## `).FindAll(changes, -1)) > 1
+	found := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() == "node_modules" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		raw, err := os.ReadFile(path)
+		for _, re := range []*regexp.Regexp{script, run, local} {
+			for _, m := range re.FindAllStringSubmatch(string(raw), -1) {
+				found++
+				place := strings.TrimSuffix(strings.TrimRight(m[1], "."), "/...")
+				_, missing := os.Stat(filepath.FromSlash(strings.TrimSuffix(place, "/")))
+				require.NoError(t, missing, "%s names %s", path, m[0])
+			}
+		}
+		if m := download.Find(raw); m != nil {
+			require.True(t, released, "%s offers %q, and nothing is released", path, m)
+		}
+		return err
+	}))
+	require.Greater(t, found, 50)
+	for _, path := range []string{"README.md", "SECURITY.md"} {
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, !released, strings.Contains(string(raw), "Nothing is released yet"), path)
 	}
 }

@@ -77,6 +77,40 @@ func TestSite(t *testing.T) {
 	}
 }
 
+// TestContentsOfPages: a page with more than two sections begins with links to them all, in their order.
+func TestContentsOfPages(t *testing.T) {
+	out := t.TempDir()
+	require.NoError(t, run(out, false))
+	s, err := build(".")
+	require.NoError(t, err)
+	section := regexp.MustCompile(`<h2 id="([^"]+)">`)
+	link := regexp.MustCompile(`<li><a href="#([^"]+)">[^<]+</a></li>`)
+	ids := func(re *regexp.Regexp, in string) (out []string) {
+		for _, m := range re.FindAllStringSubmatch(in, -1) {
+			out = append(out, m[1])
+		}
+		return out
+	}
+	long := 0
+	for _, p := range s.pages {
+		raw, err := os.ReadFile(filepath.Join(out, p.Path))
+		require.NoError(t, err)
+		_, main, ok := strings.Cut(string(raw), `<main id="main">`)
+		require.True(t, ok)
+		head, text, ok := strings.Cut(main, "<h1")
+		require.True(t, ok, "%s has a title", p.Path)
+		sections := ids(section, text)
+		if len(sections) <= 2 {
+			require.NotContains(t, head, "On this page", p.Path)
+			continue
+		}
+		long++
+		require.Contains(t, head, "On this page", p.Path)
+		require.Equal(t, sections, ids(link, head), p.Path)
+	}
+	require.Greater(t, long, 15)
+}
+
 // TestBrokenLinks: links to files, pages and headings that do not exist are found.
 func TestBrokenLinks(t *testing.T) {
 	root := t.TempDir()
