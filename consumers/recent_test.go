@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -140,6 +141,8 @@ func TestEventBeforeOutcome(t *testing.T) {
 		write  func(t *testing.T, s models.Store, id models.ID)
 		shared bool // another process writes it
 		last   bool // and counts it again before this one stores what it sent
+		stops  bool // and stops during the call
+		late   bool // the call takes longer than what was read may be used
 		reads  int64
 	}{
 		"only the outcome":         {},
@@ -149,6 +152,9 @@ func TestEventBeforeOutcome(t *testing.T) {
 		"cancel":                    {write: cancel, reads: 1},
 		"cancel in another process": {write: cancel, shared: true},
 		"cancel in another process, which is last": {write: cancel, shared: true, last: true},
+		"event in another process, which stops":    {write: event, shared: true, stops: true},
+		"a late outcome":                           {late: true, reads: 1},
+		"event in another process, a late outcome": {write: event, shared: true, late: true, reads: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,11 +162,22 @@ func TestEventBeforeOutcome(t *testing.T) {
 				counted := &reads{}
 				r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
 				var other *Engine
+				stopped := make(chan struct{})
 				p := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
 					if c.write != nil {
 						c.write(t, r.store, call.Batch)
 						other.rollup.Mark(r.user, call.Batch)
-						require.NoError(t, other.Flush(t.Context()))
+						if c.stops {
+							over, stop := context.WithCancel(t.Context())
+							stop()
+							go func() { other.rollup.Run(over); close(stopped) }()
+							synctest.Wait()
+						} else {
+							require.NoError(t, other.Flush(t.Context()))
+						}
+					}
+					if c.late {
+						time.Sleep(2 * dispatch.LateOutcome)
 					}
 					counted.n.Store(0)
 					return part(models.Accepted, call)
@@ -185,7 +202,11 @@ func TestEventBeforeOutcome(t *testing.T) {
 				counted.n.Store(0)
 				require.NoError(t, r.engine.Flush(t.Context()))
 				require.Equal(t, c.reads, counted.n.Load())
-				require.NoError(t, other.Flush(t.Context()))
+				if c.stops {
+					<-stopped
+				} else {
+					require.NoError(t, other.Flush(t.Context()))
+				}
 				want, got := r.view(b).SummaryOf(b.ID, b.Groups), stored(t, r, b)
 				require.Equal(t, want, got)
 				require.Zero(t, r.engine.rollup.Pending()+other.rollup.Pending(), "nothing is counted for ever")

@@ -31,11 +31,15 @@ func (c *Chunk) Summary() models.Summary {
 	return c.View.SummaryOf(c.ID, c.Batch.Groups)
 }
 
-// Counted reports whether the chunk need not be read to be counted: this process accepted it and stored the outcome of
-// its only call. Who stores an event or an entry during that call counts the chunk after it: see AwaitsOutcome.
+// Counted reports whether the chunk need not be read to be counted: this process accepted it, and stored the outcome of
+// its only call within maxStale. A process that stores an event or an entry during that call counts the chunk after it:
+// see AwaitsOutcome.
 func (c *Chunk) Counted() bool {
-	return c.fresh && len(c.entries) == 1 && len(c.facts) == 1 && c.saved == 1
+	return c.fresh && len(c.entries) == 1 && len(c.facts) == 1 && c.saved == 1 && time.Since(c.read) < maxStale
 }
+
+// LateOutcome is how long after AwaitsOutcome the outcome of a call may be counted without reading the chunk.
+const LateOutcome = maxStale
 
 // AwaitsOutcome reports whether the chunk is small and the outcome of its first call is not stored, by a clock that may
 // differ from that of the caller by slack. The process that calls may then count the chunk without reading it.

@@ -182,7 +182,12 @@ func (s *Rollup) Run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			if err := s.Flush(last); err != nil {
+			err := s.Flush(last)
+			if err == nil && s.Pending() > 0 { // they are read again: see AwaitsOutcome
+				models.Pause(last, dispatch.LateOutcome)
+				err = s.Flush(last)
+			}
+			if err != nil {
 				s.log.Warn("cannot renew summaries before the stop; the agenda will do so later", "err", err)
 			}
 			return
