@@ -481,7 +481,9 @@ func libraryTag(t *token) (string, error) {
 		if literal.MatchString(withoutStrings(source)) {
 			return "", errors.New("blank and empty are allowed only in if, elsif and unless")
 		}
-		source = alternatives(source)
+		if t.name == "when" {
+			source = alternatives(source)
+		}
 	}
 	return strings.TrimSpace(t.name + " " + source), nil
 }
@@ -490,6 +492,8 @@ func libraryTag(t *token) (string, error) {
 func plainError(cause, err error) string {
 	s := cmp.Or(cause, err).Error()
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "Liquid error"), " in {")
-	s = strings.NewReplacer(own(escapeFilter), "", own(showFilter), "", own(listFilter), "", own(payFilter), "").Replace(s)
+	s = strings.NewReplacer(own(escapeFilter), "", own(showFilter), "", own(listFilter), "", own(payFilter), "",
+		" | _blank: true", " == blank", " | _blank: false", " != blank", " | _empty: true", " == empty", " | _empty: false",
+		" != empty").Replace(s)
 	return strings.TrimPrefix(strings.TrimSpace(s), ": ")
 }

@@ -18,7 +18,7 @@ const (
 var (
 	junction = regexp.MustCompile(`\s(and|or)\s`)
 	equality = regexp.MustCompile(`^\s*(.*?)\s*(==|!=)\s*(.*?)\s*$`)
-	literal  = regexp.MustCompile(`\b(?:blank|empty)\b`)
+	literal  = regexp.MustCompile(`(?:^|[^\w.\-])(?:blank|empty)(?:$|[^\w.\-])`)
 )
 
 // condition returns the condition of an if, elsif or unless in the words of the Liquid library. The library does not know
@@ -84,7 +84,7 @@ func literally(source, hidden string) string {
 	if value == "blank" || value == "empty" {
 		value, with = with, value
 	}
-	if with != "blank" && with != "empty" || value == "" {
+	if with != "blank" && with != "empty" || value == "" || strings.Contains(value, "|") {
 		return source
 	}
 	return fmt.Sprintf("%s | _%s: %t", value, with, part(2) == "==")

@@ -392,12 +392,17 @@ func TestConditions(t *testing.T) {
 		`{% if text == " or " %}{% elsif text == 'Ann' and yes %}1{% endif %}`: "1",
 		`{% case n %}{% when 1 or 2 %}1{% endcase %}`:                          "1",
 		`{% case text %}{% when "a or b" or "Ann", "x" %}1{% endcase %}`:       "1",
+		`{% case bare.empty %}{% when none %}1{% endcase %}`:                   "1",
+		`{% case n %}{% when non-empty %}{% else %}1{% endcase %}`:             "1",
+		`{% if (bare.empty or yes) and yes %}1{% endif %}`:                     "1",
 		`{{ "Straße ünder" | upcase }}`:                                        "STRASSE ÜNDER",
 	} {
 		require.Equal(t, want, full(t, source, Text, vars), source)
 	}
 	for source, want := range map[string]string{
 		`{% if (text == blank) or yes %}{% endif %}`:                    "no parentheses",
+		`{% if text | default: 'a and b' == blank %}{% endif %}`:        "syntax error",
+		`{% if text == blank and or %}{% endif %}`:                      "text == blank and or",
 		`{% case text %}{% when blank %}{% endcase %}`:                  "only in if, elsif and unless",
 		"{% if a" + strings.Repeat(" or b and c", 60) + "%}{% endif %}": "more than 50 times",
 	} {
