@@ -22,7 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Filler fills a version of a template in a language for the recipients of a request, one after the other.
+// Filler fills a version of a template in a language for recipients. It may be used by many goroutines at once.
 type Filler struct {
 	Use      models.TemplateUse
 	Sender   string
@@ -31,15 +31,7 @@ type Filler struct {
 	parts    parts
 	defaults map[string]any
 	schema   *schema
-	checks   checks // that the schema has made
-	bytes    int    // of the source
-}
-
-// again returns a Filler for another request.
-func (f *Filler) again() *Filler {
-	next := *f
-	next.checks = checks{}
-	return &next
+	bytes    int // of the source
 }
 
 // Use returns the filler for a reference: a name for the published version, or name@number.
@@ -92,7 +84,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	}
 	key := strings.Join([]string{user, h.ID, strconv.Itoa(number), lang}, "/")
 	if f, ok := l.cache.Get(key); ok {
-		return f.again(), nil
+		return f, nil
 	}
 	src, err := l.source(ctx, user, name, number)
 	if err != nil {
@@ -104,7 +96,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	}
 	f.Use.Name, f.Use.Version = name, number
 	l.keep(key, f)
-	return f.again(), nil
+	return f, nil
 }
 
 // wrongRef returns the error for a template that a request cannot use.
@@ -364,7 +356,7 @@ var english = message.NewPrinter(language.English)
 
 // validate checks variables by the schema.
 func (f *Filler) validate(vars map[string]any) (wrong []problem.FieldError) {
-	if !f.checks.fits(f.schema, vars) {
+	if !f.schema.fits(vars) {
 		return []problem.FieldError{{
 			Pointer: "/vars", Code: "schema_mismatch", Detail: "The variables are too large for the schema of the template.",
 		}}

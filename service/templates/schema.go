@@ -22,12 +22,8 @@ const (
 	maxNumber   = 64        // characters
 	maxLevels   = 100       // of objects and lists in each other: compiling takes as long as their cube
 	maxChecks   = 4_000_000 // keywords times values of a recipient: with more, a check can take seconds
-)
 
-// A request may have so many checks, besides those of a schema of usual size for each of its values.
-const (
-	requestChecks = 25 * maxChecks
-	usualKeywords = 500
+	maxMatches = 100_000_000 // steps of patterns times bytes of a recipient's texts: about a second
 )
 
 // schemaCost counts what a schema has.
@@ -150,6 +146,7 @@ func (noLoader) Load(string) (any, error) { return nil, errRemote }
 type schema struct {
 	*jsonschema.Schema
 	weight int // of its keywords and values
+	steps  int // of its patterns
 }
 
 // compileSchema compiles a JSON Schema. References are refused, also those inside of it:
@@ -183,7 +180,7 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema cannot be used: %s", strings.ReplaceAll(err.Error(), url, ""))
 	}
-	return &schema{compiled, cost.weight}, nil
+	return &schema{compiled, cost.weight, cost.steps}, nil
 }
 
 // reference returns a member of a schema that refers to another one, or "".
@@ -232,17 +229,24 @@ func sizeOf(v any) int {
 	return n
 }
 
-// checks counts what the schema of a template checks for one request.
-type checks struct{ done, usual int }
-
-// fits reports whether the variables of a recipient can be checked in a short time, and those of all recipients in a
-// time that is linear in the request.
-func (c *checks) fits(s *schema, vars map[string]any) bool {
-	size := sizeOf(vars)
-	n := s.weight * size
-	if n > maxChecks || c.done+n > requestChecks+c.usual+usualKeywords*size {
-		return false
+// textIn returns how many bytes the texts in a value have.
+func textIn(v any) (n int) {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case []any:
+		for _, e := range v {
+			n += textIn(e)
+		}
+	case map[string]any:
+		for name, e := range v {
+			n += len(name) + textIn(e)
+		}
 	}
-	c.done, c.usual = c.done+n, c.usual+usualKeywords*size
-	return true
+	return n
+}
+
+// fits reports whether the variables of a recipient can be checked in a short time.
+func (s *schema) fits(vars map[string]any) bool {
+	return s.weight*sizeOf(vars) <= maxChecks && s.steps*textIn(vars) <= maxMatches
 }
