@@ -251,7 +251,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority((&reports.Reader{Runner: jobs.Runner{Store: e.store, Worker: e.cfg.Worker, Log: e.log}, Inbox: e.store,
 			Broker: e.broker, Providers: e.providers, Refused: (&observer{metrics: e.metrics}).EventRefused}).Run),
 		inLowPriority(e.soft.Run),
-		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
+		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.follower.Rules(), e.log).Run),
 	}
 }
 

@@ -24,6 +24,8 @@ func (s *pingedStore) Documents(context.Context, string, string, string, int) ([
 	return nil, nil
 }
 
+func (s *pingedStore) Commands(context.Context, int, int) ([]models.Command, error) { return nil, nil }
+
 func (s *pingedStore) Ping(context.Context) error { s.pings.Add(1); return nil }
 
 type pingedBroker struct{ models.Broker }

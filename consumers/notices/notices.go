@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -40,6 +41,7 @@ type Watch struct {
 	worker    string
 	providers []string
 	store     Store
+	rules     *control.Rules
 	log       *slog.Logger
 
 	seen    map[string]seen // by provider
@@ -49,9 +51,9 @@ type Watch struct {
 	found, gone map[string]time.Time  // by condition.Condition.Key: since when it is there, and is not any more
 }
 
-// New returns a Watch of a worker with some providers.
-func New(worker string, providers []string, store Store, log *slog.Logger) *Watch {
-	return &Watch{worker: worker, providers: providers, store: store, log: log, seen: map[string]seen{},
+// New returns a Watch of a worker with some providers. rules have what operators command.
+func New(worker string, providers []string, store Store, rules *control.Rules, log *slog.Logger) *Watch {
+	return &Watch{worker: worker, providers: providers, store: store, rules: rules, log: log, seen: map[string]seen{},
 		gone: map[string]time.Time{}}
 }
 
@@ -77,7 +79,7 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	conditions, err := condition.Read(ctx, w.store, w.providers, now)
+	conditions, err := condition.Read(ctx, w.store, w.providers, w.rules, now)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/store/memory"
@@ -31,7 +32,7 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func (f *fixture) watch(store Store) *Watch {
-	return New("w", []string{"sg", "mg"}, store, slog.New(slog.DiscardHandler))
+	return New("w", []string{"sg", "mg"}, store, control.NewFollower(f.store).Rules(), slog.New(slog.DiscardHandler))
 }
 
 // put stores a report.

@@ -7,12 +7,14 @@ package condition
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -202,8 +204,11 @@ type Store interface {
 	endpoint.Documents
 }
 
-// Read returns the conditions of an installation with some providers, the gravest first.
-func Read(ctx context.Context, store Store, providers []string, now time.Time) ([]Condition, error) {
+// Read returns the conditions of an installation with some providers, the gravest first. rules have what operators
+// command.
+func Read(
+	ctx context.Context, store Store, providers []string, rules *control.Rules, now time.Time,
+) ([]Condition, error) {
 	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, store, telemetry.WorkerReport)
 	if err != nil {
 		return nil, err
@@ -224,7 +229,7 @@ func Read(ctx context.Context, store Store, providers []string, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	out := ofWorkers(workers, providers)
+	out := ofWorkers(workers, providers, rules)
 	for process, d := range disks {
 		if !d.Since.IsZero() {
 			out = append(out, Condition{Kind: DiskReserve, Process: process, Since: d.Since, Disk: &d})
@@ -248,9 +253,13 @@ func Read(ctx context.Context, store Store, providers []string, now time.Time) (
 // maxEndpoints is how many endpoints of the installation are looked at.
 const maxEndpoints = 500
 
-// reportsNotices reports whether the installation has an endpoint that notices are posted to.
+// reportsNotices reports whether the installation has an endpoint that notices are posted to, or one that this process
+// cannot read.
 func reportsNotices(ctx context.Context, store endpoint.Documents) (bool, error) {
 	list, err := endpoint.List(ctx, store, feed.Installation, "", maxEndpoints)
+	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
+		return true, nil
+	}
 	return slices.ContainsFunc(list, func(e endpoint.Endpoint) bool { return e.Disabled == nil && !e.Everyone }), err
 }
 
@@ -268,8 +277,9 @@ func ofBrokers(brokers map[string]telemetry.BrokerState) []Condition {
 	return []Condition{c}
 }
 
-// ofWorkers returns what is wrong by the reports of workers. A provider accepts mail if it does so for any worker.
-func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []Condition {
+// ofWorkers returns what is wrong by the reports of workers, which leave out what operators command. A provider accepts
+// mail if it does so for any worker.
+func ofWorkers(workers map[string]telemetry.WorkerState, providers []string, rules *control.Rules) []Condition {
 	if len(workers) == 0 {
 		return []Condition{{Kind: NoWorker}}
 	}
@@ -286,6 +296,8 @@ func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []C
 	draining := false
 	for _, name := range providers {
 		h, ok := best[name]
+		mode := rules.Provider(name)
+		h = h.Commanded(mode.Mode, mode.Since, mode.Why)
 		switch {
 		case !ok:
 			return nil

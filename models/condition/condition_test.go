@@ -1,44 +1,88 @@
-package condition
+package condition_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// TestNoProvider: no provider accepts mail if all that may get it refuse it. A draining one gets none while another is
-// online.
+// TestNoProvider: no provider accepts mail if all that may get it refuse it. A drained one gets none while another is
+// online. Workers do not report what operators command.
 func TestNoProvider(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for name, c := range map[string]struct {
 		sg, mg         string
+		sgIs, mgIs     models.CommandKind
 		wrong, offline bool
 	}{
-		"one healthy":            {telemetry.Healthy, telemetry.Suspended, false, false},
-		"one on probation":       {telemetry.Failing, telemetry.Probation, false, false},
-		"both refuse":            {telemetry.Failing, telemetry.Probing, true, false},
-		"both offline":           {telemetry.Offline, telemetry.Offline, true, true},
-		"offline and suspended":  {telemetry.Offline, telemetry.Suspended, true, false},
-		"draining and failing":   {telemetry.Draining, telemetry.Failing, true, false},
-		"draining and suspended": {telemetry.Suspended, telemetry.Draining, true, false},
-		"draining and healthy":   {telemetry.Draining, telemetry.Healthy, false, false},
-		"draining and offline":   {telemetry.Offline, telemetry.Draining, false, false},
-		"both draining":          {telemetry.Draining, telemetry.Draining, false, false},
+		"one healthy":            {sg: telemetry.Healthy, mg: telemetry.Suspended},
+		"one on probation":       {sg: telemetry.Failing, mg: telemetry.Probation},
+		"both refuse":            {sg: telemetry.Failing, mg: telemetry.Probing, wrong: true},
+		"both offline":           {sgIs: models.ProviderOffline, mgIs: models.ProviderOffline, wrong: true, offline: true},
+		"offline and suspended":  {sgIs: models.ProviderOffline, mg: telemetry.Suspended, wrong: true},
+		"offline and healthy":    {sgIs: models.ProviderOffline},
+		"draining and failing":   {sgIs: models.ProviderDrain, mg: telemetry.Failing, wrong: true},
+		"suspended and draining": {sg: telemetry.Suspended, mgIs: models.ProviderDrain, wrong: true},
+		"draining and healthy":   {sgIs: models.ProviderDrain},
+		"draining and offline":   {sgIs: models.ProviderOffline, mgIs: models.ProviderDrain},
+		"both draining":          {sgIs: models.ProviderDrain, mgIs: models.ProviderDrain},
+		"draining, failing, and offline": {sgIs: models.ProviderOffline, mg: telemetry.Failing,
+			mgIs: models.ProviderDrain, wrong: true},
 	} {
-		got := ofWorkers(map[string]telemetry.WorkerState{"w": {Providers: []telemetry.ProviderState{
-			{Name: "sg", Health: telemetry.Health{State: c.sg, Since: now}},
-			{Name: "mg", Health: telemetry.Health{State: c.mg, Since: now}},
-		}}}, []string{"sg", "mg"})
-		if !c.wrong {
-			require.Empty(t, got, name)
-			continue
-		}
-		require.Len(t, got, 1, name)
-		require.Equal(t, NoProvider, got[0].Kind, name)
-		require.Equal(t, c.offline, got[0].Offline, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := memory.Open(t)
+			follower := control.NewFollower(store)
+			for name, mode := range map[string]models.CommandKind{"sg": c.sgIs, "mg": c.mgIs} {
+				if mode == "" {
+					continue
+				}
+				done, err := follower.Append(t.Context(), &models.Command{Kind: mode, Provider: name, By: "test"},
+					func(*control.Rules) bool { return true })
+				require.NoError(t, err)
+				require.True(t, done)
+			}
+			state := func(name, state string) telemetry.ProviderState {
+				return telemetry.ProviderState{Name: name,
+					Health: telemetry.Health{State: cmp.Or(state, telemetry.Healthy), Since: now}}
+			}
+			raw, err := json.Marshal(telemetry.WorkerState{
+				Providers: []telemetry.ProviderState{state("sg", c.sg), state("mg", c.mg)}})
+			require.NoError(t, err)
+			require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Minute))
+			got, err := condition.Read(t.Context(), store, []string{"sg", "mg"}, follower.Rules(), now)
+			require.NoError(t, err)
+			got = slices.DeleteFunc(got, func(c condition.Condition) bool { return c.Kind != condition.NoProvider })
+			if !c.wrong {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Equal(t, c.offline, got[0].Offline)
+		})
 	}
+}
+
+// TestUnreadableEndpoint: an endpoint that cannot be read hides no condition, and nobody says that there is none.
+func TestUnreadableEndpoint(t *testing.T) {
+	t.Parallel()
+	store := memory.Open(t)
+	require.NoError(t, store.PutDocument(t.Context(), "*", "endpoint",
+		models.Document{Key: feed.Installation + "/x", Version: 1, Value: []byte(`{"id": 5`)}))
+	got, err := condition.Read(t.Context(), store, []string{"sg"}, control.NewFollower(store).Rules(), time.Now())
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	require.Equal(t, condition.NoWorker, got[0].Kind)
 }

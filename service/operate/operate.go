@@ -50,7 +50,12 @@ func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, e
 		names[i] = s.Configured[i].Name
 	}
 	cs, err := s.conditions.Get(time.Second, func() ([]condition.Condition, error) {
-		return condition.Read(context.WithoutCancel(ctx), s.Store, names, time.Now()) // others wait for it, too
+		ctx := context.WithoutCancel(ctx) // others wait for it, too
+		rules, err := s.Audit.Rules(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return condition.Read(ctx, s.Store, names, rules, time.Now())
 	})
 	if err != nil {
 		return nil, problem.FromStore("read what processes report", err)
