@@ -38,7 +38,7 @@ func (c *Chunk) Counted() bool {
 	return c.fresh && len(c.entries) == 1 && len(c.facts) == 1 && c.saved == 1 && time.Since(c.read) < maxStale
 }
 
-// LateOutcome is how long after AwaitsOutcome the outcome of a call may be counted without reading the chunk.
+// LateOutcome is the longest time from the start of a handler until its chunk is counted without reading it.
 const LateOutcome = maxStale
 
 // AwaitsOutcome reports whether the chunk is small and the outcome of its first call is not stored, by a clock that may

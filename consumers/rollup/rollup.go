@@ -141,8 +141,8 @@ func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 }
 
 // MarkChunk implements dispatch.SummaryMarks. Some chunks are not read again to be counted: those without entries and
-// facts, and those that this process accepted and sent. Who adds an entry or a fact marks the chunk, too, and its
-// summary has a higher version.
+// facts, and those that this process accepted and sent. A process that adds an entry or a fact marks the chunk, too, and
+// that summary has a higher version.
 func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 	if c.View.Version > 0 && !c.Counted() {
 		s.Mark(c.Batch.User, c.ID)
