@@ -232,7 +232,10 @@ func (b *browserTab) emulate(width int64, scheme string) {
 // fits requires that the page need not be scrolled from left to right.
 func (b *browserTab) fits(width int64) {
 	b.Helper()
-	require.LessOrEqual(b, eval[int64](b, "document.documentElement.scrollWidth"), width, "the page scrolls horizontally")
+	// A chart has its new size after the next frame.
+	found := eval[int64](b, `new Promise((found) => requestAnimationFrame(() => requestAnimationFrame(() =>
+		found(document.documentElement.scrollWidth))))`)
+	require.LessOrEqual(b, found, width, "the page scrolls horizontally")
 }
 
 // check checks the layout and the accessibility of the present page.
