@@ -342,9 +342,10 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 		miss("providers", "no provider is configured")
 	}
 	r.Ready = len(r.Missing) == 0
-	if cs, err := s.Operate.Conditions(ctx); err == nil && store == nil {
+	if store == nil {
+		cs, _ := s.Operate.Conditions(ctx) // without them the service is ready all the same
 		for i := range cs {
-			r.Checks[string(cs[i].Kind)] = cs[i].Word() // the service is ready all the same
+			r.Checks[string(cs[i].Kind)] = cs[i].Word()
 		}
 	}
 	if broker != nil {
