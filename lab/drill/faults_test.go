@@ -399,34 +399,52 @@ func serverStopped(stop, start func(context.Context) error, noticed noticed) fun
 
 // storeFrozen freezes all processes of the server of the store.
 func storeFrozen(ctx context.Context, d *drill) error {
-	out, err := exec.CommandContext(ctx, "../../scripts/services", "pids", d.environment.store()).Output()
-	if err != nil {
-		return err
-	}
 	var servers []*os.Process
-	for _, field := range strings.Fields(string(out)) {
+	all := func(do func(*os.Process) error) error {
+		var errs []error
+		for _, server := range servers {
+			if err := do(server); !errors.Is(err, os.ErrProcessDone) { // a connection of PostgreSQL has ended
+				errs = append(errs, err)
+			}
+		}
+		return errors.Join(errs...)
+	}
+	stop := func(ctx context.Context) error {
+		// PostgreSQL has a process for each connection, and opens none once its first process is frozen. So the second list
+		// has all of them.
+		for range 2 {
+			list, err := serversOf(ctx, d.environment.store())
+			if err != nil {
+				return err
+			}
+			servers = list
+			if err := all(freeze); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return serverStopped(stop, func(context.Context) error { return all(wake) }, storeUnavailable)(ctx, d)
+}
+
+// serversOf returns the processes of a server, the first one before those that it started.
+func serversOf(ctx context.Context, name string) (out []*os.Process, err error) {
+	list, err := exec.CommandContext(ctx, "../../scripts/services", "pids", name).Output()
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range strings.Fields(string(list)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		server, err := os.FindProcess(pid)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		servers = append(servers, server)
+		out = append(out, server)
 	}
-	all := func(do func(*os.Process) error) func(context.Context) error {
-		return func(context.Context) error {
-			var errs []error
-			for _, server := range servers {
-				if err := do(server); !errors.Is(err, os.ErrProcessDone) { // a connection of PostgreSQL has ended
-					errs = append(errs, err)
-				}
-			}
-			return errors.Join(errs...)
-		}
-	}
-	return serverStopped(all(freeze), all(wake), storeUnavailable)(ctx, d)
+	return out, nil
 }
 
 // controlServices returns a function that runs scripts/services.
