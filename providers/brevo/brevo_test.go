@@ -120,12 +120,12 @@ func TestSecrets(t *testing.T) {
 	body := []byte(`{"event":"opened","email":"a@b.test","ts_epoch":1795262400000,"message-id":"<m@x.test>",` +
 		`"X-Mailin-custom":"{\"sd_log\":\"` + mailLog + `\",\"sd_attempt\":\"1\"}"}`)
 	for value, ok := range map[string]bool{
-		basic("hook:a long password"):           true,
+		kindtest.Basic("hook:a long password"):  true,
 		"Bearer old-bearer-token":               true,
 		"bearer old-bearer-token":               true,
 		"":                                      false,
-		basic("hook:a long passwor"):            false,
-		basic("old-bearer-token"):               false,
+		kindtest.Basic("hook:a long passwor"):   false,
+		kindtest.Basic("old-bearer-token"):      false,
 		"Basic old-bearer-token":                false,
 		"Bearer hook:a long password":           false,
 		"Bearer old-bearer-token x":             false,
@@ -330,13 +330,13 @@ func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
-	f.Add(basic("hook:another password"))
+	f.Add(kindtest.Basic("hook:another password"))
 	f.Add("Bearer x")
 	f.Fuzz(func(t *testing.T, value string) {
 		_, err := providertest.Verify(p, http.Header{"Authorization": {value}}, []byte("{}"), time.Now())
 		scheme, token, _ := strings.Cut(value, " ")
 		ours := strings.EqualFold(scheme, "bearer") && token == "old-bearer-token" ||
-			strings.EqualFold(scheme, "basic") && "Basic "+token == basic("hook:a long password")
+			strings.EqualFold(scheme, "basic") && "Basic "+token == kindtest.Basic("hook:a long password")
 		if (err == nil) != ours {
 			t.Errorf("%q: %v", value, err)
 		}

@@ -2,7 +2,6 @@ package brevo
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -40,18 +40,7 @@ func adapter(t testing.TB, base string) *Adapter {
 	return p
 }
 
-func basic(credentials string) string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
-}
-
 func TestContract(t *testing.T) {
-	with := func(value string) func(body []byte, _ time.Time) (http.Header, []byte) {
-		return func(body []byte, _ time.Time) (http.Header, []byte) {
-			h := http.Header{}
-			h.Set("Authorization", value)
-			return h, body
-		}
-	}
 	providertest.Run(t, providertest.Suite{
 		New:         func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries:     Spec.Carries,
@@ -67,9 +56,9 @@ func TestContract(t *testing.T) {
 		},
 		Answers: answers(),
 		Secret:  true,
-		Sign:    with(basic("hook:a long password")),
-		SignOld: with("Bearer old-bearer-token"),
-		Forge:   with(basic("hook:another password")),
+		Sign:    kindtest.Authorized(kindtest.Basic("hook:a long password")),
+		SignOld: kindtest.Authorized("Bearer old-bearer-token"),
+		Forge:   kindtest.Authorized(kindtest.Basic("hook:another password")),
 		Post: func(log models.ID, attempt int) []byte {
 			custom, _ := json.Marshal(fmt.Sprintf(`{"sd_log":"%s","sd_attempt":"%d"}`, log, attempt))
 			return fmt.Appendf(nil, `{"event":"delivered","email":"a@b.test","id":1,"message-id":"<2026.1@smtp-relay.test>",`+

@@ -2,7 +2,6 @@ package mailjet
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 	common "github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -45,14 +45,7 @@ func adapter(t testing.TB, base string) *Adapter {
 	return p
 }
 
-func basic(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
-
 func TestContract(t *testing.T) {
-	with := func(key string) func(body []byte, _ time.Time) (http.Header, []byte) {
-		return func(body []byte, _ time.Time) (http.Header, []byte) {
-			return http.Header{"Authorization": {basic(key)}}, body
-		}
-	}
 	providertest.Run(t, providertest.Suite{
 		New:         func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries:     Spec.Carries,
@@ -67,9 +60,9 @@ func TestContract(t *testing.T) {
 		},
 		Answers: answers(),
 		Secret:  true,
-		Sign:    with(hookKey),
-		SignOld: with(oldKey),
-		Forge:   with("hook:another password"),
+		Sign:    kindtest.Authorized(kindtest.Basic(hookKey)),
+		SignOld: kindtest.Authorized(kindtest.Basic(oldKey)),
+		Forge:   kindtest.Authorized(kindtest.Basic("hook:another password")),
 		Post: func(log models.ID, attempt int) []byte {
 			return fmt.Appendf(nil, `[{"event":"sent","time":1795262400,"MessageID":70650219165027411,"email":"a@b.test",`+
 				`"CustomID":"%s.%d","Payload":"","smtp_reply":"sent (250 2.0.0 OK)"}]`, log, attempt)
@@ -125,7 +118,7 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 		return nil, err
 	case r.Method != "POST" || r.URL.Path != "/v3.1/send" || len(in.Messages) > 50 || len(body) > 20_000_000:
 		return nil, fmt.Errorf("%s %s with %d mails", r.Method, r.URL, len(in.Messages))
-	case r.Header.Get("Authorization") != basic("public:private") || r.Header.Get("Content-Type") != "application/json" ||
+	case r.Header.Get("Authorization") != kindtest.Basic("public:private") || r.Header.Get("Content-Type") != "application/json" ||
 		r.Header.Get("Idempotency-Key") != "":
 		return nil, fmt.Errorf("headers %v", r.Header)
 	}

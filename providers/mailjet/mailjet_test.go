@@ -126,8 +126,8 @@ func TestSecrets(t *testing.T) {
 	body, err := os.ReadFile("testdata/webhook/grouped.json")
 	require.NoError(t, err)
 	for value, ok := range map[string]bool{
-		basic(hookKey): true, basic(oldKey): true, "": false, "Basic": false, basic(hookKey + " "): false,
-		"Bearer " + hookKey: false, basic("public:private"): false,
+		kindtest.Basic(hookKey): true, kindtest.Basic(oldKey): true, "": false, "Basic": false, kindtest.Basic(hookKey + " "): false,
+		"Bearer " + hookKey: false, kindtest.Basic("public:private"): false,
 	} {
 		_, err := providertest.Verify(p, http.Header{"Authorization": {value}}, body, time.Now())
 		require.Equal(t, ok, err == nil, "%q: %v", value, err)
@@ -162,7 +162,7 @@ type fake struct {
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, r.URL.RequestURI())
-	if r.Header.Get("Authorization") != basic("public:private") {
+	if r.Header.Get("Authorization") != kindtest.Basic("public:private") {
 		f.t.Error("a request without the keys")
 	}
 	switch r.URL.Path {
@@ -307,12 +307,12 @@ func FuzzParse(f *testing.F) { kindtest.FuzzParse(f, adapter(f, "")) }
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
-	f.Add(basic("hook:a long passwor"))
+	f.Add(kindtest.Basic("hook:a long passwor"))
 	f.Add("Bearer x")
 	f.Fuzz(func(t *testing.T, value string) {
 		_, err := providertest.Verify(p, http.Header{"Authorization": {value}}, []byte("{}"), time.Now())
 		scheme, text, _ := strings.Cut(value, " ")
-		ours := strings.EqualFold(scheme, "basic") && ("Basic "+text == basic(hookKey) || "Basic "+text == basic(oldKey))
+		ours := strings.EqualFold(scheme, "basic") && ("Basic "+text == kindtest.Basic(hookKey) || "Basic "+text == kindtest.Basic(oldKey))
 		if (err == nil) != ours {
 			t.Errorf("%q: %v", value, err)
 		}

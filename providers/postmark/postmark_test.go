@@ -2,7 +2,6 @@ package postmark
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -45,19 +44,18 @@ func TestSecrets(t *testing.T) {
 	p := adapter(t, "")
 	body := []byte(`{"RecordType":"Open","MessageID":"m","Recipient":"a@b.test","ReceivedAt":"2026-11-21T12:00:00Z",` +
 		`"Metadata":{"sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":"1"}}`)
-	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
 	for value, ok := range map[string]bool{
-		basic("hook:a long password"):                                          true,
-		"basic " + strings.TrimPrefix(basic("hook:a long password"), "Basic "): true,
-		"Bearer old-bearer-token":                                              true,
-		"":                                                                     false,
-		"Basic":                                                                false,
-		basic("hook:a long passwor"):                                           false,
-		basic("hook:a long password "):                                         false,
-		basic("old-bearer-token"):                                              false,
-		"Basic old-bearer-token":                                               false,
-		"Bearer hook:a long password":                                          false,
-		"Bearer " + strings.TrimPrefix(basic("hook:a long password"), "Basic "): false,
+		kindtest.Basic("hook:a long password"):                                          true,
+		"basic " + strings.TrimPrefix(kindtest.Basic("hook:a long password"), "Basic "): true,
+		"Bearer old-bearer-token":                                                       true,
+		"":                                                                              false,
+		"Basic":                                                                         false,
+		kindtest.Basic("hook:a long passwor"):                                           false,
+		kindtest.Basic("hook:a long password "):                                         false,
+		kindtest.Basic("old-bearer-token"):                                              false,
+		"Basic old-bearer-token":                                                        false,
+		"Bearer hook:a long password":                                                   false,
+		"Bearer " + strings.TrimPrefix(kindtest.Basic("hook:a long password"), "Basic "): false,
 		"Bearer old-bearer-token x": false,
 	} {
 		h := http.Header{}
@@ -260,7 +258,7 @@ func FuzzVerify(f *testing.F) {
 		_, err := providertest.Verify(p, h, []byte("{}"), time.Now())
 		scheme, token, _ := strings.Cut(value, " ")
 		ours := strings.EqualFold(scheme, "bearer") && token == "old-bearer-token" || strings.EqualFold(scheme, "basic") &&
-			token == base64.StdEncoding.EncodeToString([]byte("hook:a long password"))
+			"Basic "+token == kindtest.Basic("hook:a long password")
 		if (err == nil) != ours {
 			t.Errorf("%q: %v", value, err)
 		}

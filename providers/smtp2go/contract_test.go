@@ -2,7 +2,6 @@ package smtp2go
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -38,13 +38,6 @@ func adapter(t testing.TB, base string) *Adapter {
 }
 
 func TestContract(t *testing.T) {
-	with := func(value string) func(body []byte, _ time.Time) (http.Header, []byte) {
-		return func(body []byte, _ time.Time) (http.Header, []byte) {
-			h := http.Header{}
-			h.Set("Authorization", value)
-			return h, body
-		}
-	}
 	providertest.Run(t, providertest.Suite{
 		New:         func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries:     Spec.Carries,
@@ -55,9 +48,9 @@ func TestContract(t *testing.T) {
 		PerMail:     true,
 		Answers:     answers(),
 		Secret:      true,
-		Sign:        with("Basic " + base64.StdEncoding.EncodeToString([]byte("hook:a long password"))),
-		SignOld:     with("Bearer old-bearer-token"),
-		Forge:       with("Basic " + base64.StdEncoding.EncodeToString([]byte("hook:another password"))),
+		Sign:        kindtest.Authorized(kindtest.Basic("hook:a long password")),
+		SignOld:     kindtest.Authorized("Bearer old-bearer-token"),
+		Forge:       kindtest.Authorized(kindtest.Basic("hook:another password")),
 		Post: func(log models.ID, attempt int) []byte {
 			return fmt.Appendf(nil, `{"event":"delivered","time":"2026-11-21T12:00:00Z","rcpt":"a@b.test","email_id":"m1",`+
 				`"message":"250 OK","X-Sd-Log":"%s","X-Sd-Attempt":"%d"}`, log, attempt)

@@ -2,7 +2,6 @@ package sparkpost
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/kindtest"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
@@ -46,14 +46,7 @@ func adapter(t testing.TB, base string) *Adapter {
 	return p
 }
 
-func basic(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
-
 func TestContract(t *testing.T) {
-	with := func(value string) func(body []byte, _ time.Time) (http.Header, []byte) {
-		return func(body []byte, _ time.Time) (http.Header, []byte) {
-			return http.Header{"Authorization": {value}}, body
-		}
-	}
 	const ours = `"rcpt_meta":{"sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":"1"}`
 	providertest.Run(t, providertest.Suite{
 		New:         func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
@@ -66,9 +59,9 @@ func TestContract(t *testing.T) {
 		Recipients:  true,
 		Answers:     answers(),
 		Secret:      true,
-		Sign:        with(basic(hookKey)),
-		SignOld:     with("Bearer " + oldKey),
-		Forge:       with(basic("hook:another password")),
+		Sign:        kindtest.Authorized(kindtest.Basic(hookKey)),
+		SignOld:     kindtest.Authorized("Bearer " + oldKey),
+		Forge:       kindtest.Authorized(kindtest.Basic("hook:another password")),
 		Post: func(log models.ID, attempt int) []byte {
 			return fmt.Appendf(nil, `[{"msys":{"message_event":{"type":"delivery","event_id":"92356927693813856",`+
 				`"timestamp":"1795262400","transmission_id":"65832150921904138","rcpt_to":"a@b.test","raw_rcpt_to":"a@b.test",`+

@@ -148,7 +148,7 @@ func TestReplay(t *testing.T) {
 		_, err := providertest.Verify(p, h, body, time.Now())
 		var refusal *models.WebhookError
 		require.ErrorAs(t, err, &refusal, "no secret")
-		h.Set("Authorization", basic(hookKey))
+		h.Set("Authorization", kindtest.Basic(hookKey))
 		replay, err := providertest.Verify(p, h, body, time.Now())
 		require.NoError(t, err)
 		require.Equal(t, want, replay)
@@ -345,13 +345,13 @@ func FuzzTemplate(f *testing.F) {
 
 func FuzzVerify(f *testing.F) {
 	p := adapter(f, "")
-	f.Add(basic("hook:a long passwor"), "x")
+	f.Add(kindtest.Basic("hook:a long passwor"), "x")
 	f.Add("Bearer x", "032d330540298f54f0e8bcc1373f3cfd")
 	f.Fuzz(func(t *testing.T, value, id string) {
 		h := http.Header{"Authorization": {value}, "X-Messagesystems-Batch-Id": {id}}
 		_, err := providertest.Verify(p, h, []byte("[]"), time.Now())
 		scheme, text, _ := strings.Cut(value, " ")
-		ours := strings.EqualFold(scheme, "basic") && "Basic "+text == basic(hookKey) ||
+		ours := strings.EqualFold(scheme, "basic") && "Basic "+text == kindtest.Basic(hookKey) ||
 			strings.EqualFold(scheme, "bearer") && text == oldKey
 		if (err == nil) != ours {
 			t.Errorf("%q: %v", value, err)

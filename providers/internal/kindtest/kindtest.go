@@ -4,16 +4,31 @@ package kindtest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 )
+
+// Basic returns the header field Authorization with a user name and a password.
+func Basic(credentials string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(credentials))
+}
+
+// Authorized signs posts with a header field Authorization, for providertest.Suite.
+func Authorized(value string) func(body []byte, _ time.Time) (http.Header, []byte) {
+	return func(body []byte, _ time.Time) (http.Header, []byte) {
+		return http.Header{"Authorization": {value}}, body
+	}
+}
 
 // Files returns a call whose mails have images, a file and a header field with a value of each recipient.
 func Files(recipients int, placeholder string) *models.Call {
