@@ -24,7 +24,7 @@ var (
 // condition returns the condition of an if, elsif or unless in the words of the Liquid library. The library does not know
 // the literals blank and empty, and reads and and or from the left. In Liquid the last one counts first.
 func condition(source string) (string, error) {
-	hidden := hide(source)
+	hidden := withoutStrings(source)
 	if strings.ContainsAny(hidden, "()") {
 		if literal.MatchString(hidden) {
 			return "", errors.New("a condition with blank or empty has no parentheses")
@@ -56,7 +56,7 @@ func condition(source string) (string, error) {
 
 // alternatives returns the values of a when, with commas instead of or.
 func alternatives(source string) string {
-	hidden := hide(source)
+	hidden := withoutStrings(source)
 	var out strings.Builder
 	from := 0
 	for _, at := range junction.FindAllStringSubmatchIndex(hidden, -1) {
@@ -66,11 +66,6 @@ func alternatives(source string) string {
 		}
 	}
 	return out.String() + source[from:]
-}
-
-// hide replaces texts by as many quotation marks.
-func hide(source string) string {
-	return quoted.ReplaceAllStringFunc(source, func(s string) string { return strings.Repeat(`"`, len(s)) })
 }
 
 // literally returns a comparison with blank or empty as a filter, and others as they are.

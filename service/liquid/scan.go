@@ -185,8 +185,11 @@ func pipeline(expr string) (parts []string, err error) {
 	return parts, nil
 }
 
-// withoutStrings returns an expression without its quoted strings.
-func withoutStrings(expr string) string { return quoted.ReplaceAllString(expr, `""`) }
+// withoutStrings returns an expression with quotation marks in place of its quoted strings, so that all else keeps its
+// place.
+func withoutStrings(expr string) string {
+	return quoted.ReplaceAllStringFunc(expr, func(s string) string { return strings.Repeat(`"`, len(s)) })
+}
 
 var (
 	quoted = regexp.MustCompile(`"[^"]*"|'[^']*'`)
