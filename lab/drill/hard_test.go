@@ -53,6 +53,12 @@ func hardScenarios() []scenario {
 			inject: swallowed((*drill).brokerProxy, tcpproxy.Everything, brokerUnavailable),
 		},
 		{
+			name:   "broker-deaf",
+			story:  "RabbitMQ gets no acknowledgements, so that its queues deliver nothing although their consumers stay",
+			needs:  needsBroker,
+			inject: swallowed((*drill).brokerProxy, tcpproxy.Acks, queueStalled),
+		},
+		{
 			name:   "store-answers-lost",
 			story:  "Cassandra does what it is asked, and its answers are lost",
 			needs:  needsStore,

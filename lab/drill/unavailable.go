@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
 
@@ -65,4 +66,20 @@ func brokerUnavailable(ctx context.Context, d *drill) error {
 	}
 	accepted := len(d.all())
 	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
+}
+
+// queueStalled waits until a notice names a queue that delivers nothing, and until mail that was accepted since then
+// has left.
+func queueStalled(ctx context.Context, d *drill) error {
+	err := d.until(ctx, "a queue that delivers nothing is reported", func() bool {
+		all, err := d.notices(ctx, client.QueueStalled)
+		return err == nil && len(all) > 0
+	})
+	if err != nil {
+		return err
+	}
+	sent, accepted := d.sim.Stats("").Accepted, d.posted()
+	return d.until(ctx, "mail leaves although acknowledgements are lost", func() bool {
+		return d.posted() > accepted && d.sim.Stats("").Accepted > sent
+	})
 }

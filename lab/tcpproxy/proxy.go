@@ -31,6 +31,7 @@ type Loss int
 // What a proxy can lose.
 const (
 	Nothing    Loss = iota
+	Acks            // acknowledgements of a client of AMQP 0-9-1, so that its prefetch fills up
 	Answers         // requests arrive at the server, and its answers do not arrive
 	Everything      // a half-open connection
 )
@@ -166,10 +167,10 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
-		p.forward(server, client, Everything, p.recorder())
+		p.forward(server, client, Everything, p.recorder(), &frames{})
 		_ = server.Close()
 	}()
-	p.forward(client, server, Answers, nil)
+	p.forward(client, server, Answers, nil, nil)
 	_ = client.Close()
 	<-back
 }
@@ -206,8 +207,8 @@ func (p *Proxy) recorder() *bytes.Buffer {
 	return b
 }
 
-// forward copies what one end sends to the other, unless the proxy loses as much as lost.
-func (p *Proxy) forward(to, from net.Conn, lost Loss, record *bytes.Buffer) {
+// forward copies what one end sends to the other, unless the proxy loses as much as lost. f may be nil.
+func (p *Proxy) forward(to, from net.Conn, lost Loss, record *bytes.Buffer, f *frames) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -215,16 +216,20 @@ func (p *Proxy) forward(to, from net.Conn, lost Loss, record *bytes.Buffer) {
 			return
 		}
 		p.mu.Lock()
-		drop, thawed := p.loses >= lost, p.thawed
+		drop, acks, thawed := p.loses >= lost, p.loses == Acks, p.thawed
 		if record != nil {
 			record.Write(buf[:n])
 		}
 		p.mu.Unlock()
 		<-thawed
+		sent := buf[:n]
+		if f != nil {
+			sent = f.take(sent, acks)
+		}
 		if drop {
 			continue
 		}
-		if _, err := to.Write(buf[:n]); err != nil {
+		if _, err := to.Write(sent); err != nil {
 			return
 		}
 	}
