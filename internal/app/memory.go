@@ -54,7 +54,7 @@ func within(limit int64, file string) int64 {
 const (
 	pressingRequests = 5 // in a second; well-behaved clients make a few
 	pressureTime     = 30 * time.Second
-	pressedPercent   = 40
+	pressedPercent   = 25
 )
 
 // pressure keeps the memory of a process small while clients ask for more than they may.

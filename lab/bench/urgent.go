@@ -37,7 +37,7 @@ func (b *bench) urgentOne(be *backend, webhooks bool) error {
 		return err
 	}
 	defer r.close()
-	idle, err := r.idleUrgents()
+	idle, err := r.idleUrgents(b.urgents)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,12 @@ func (b *bench) urgentOne(be *backend, webhooks bool) error {
 // always lets urgents post all mails.
 func always() (bool, error) { return true, nil }
 
-// idleUrgents measures urgent mails while nothing else is sent.
-func (r *rig) idleUrgents() (load, error) {
+// idleUrgents measures n urgent mails while nothing else is sent.
+func (r *rig) idleUrgents(n int) (load, error) {
 	if _, err := r.urgents(10, always); err != nil { // opens connections and fills caches
 		return load{}, err
 	}
-	return r.urgents(r.b.urgents, always)
+	return r.urgents(n, always)
 }
 
 // urgents posts up to n urgent mails, one after the other, while going returns true, and
