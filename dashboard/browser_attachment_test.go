@@ -12,6 +12,7 @@ import (
 // TestBrowserAttachments: the attachments of a batch and of a message are listed, at every width and in both themes,
 // and are saved under their names.
 func TestBrowserAttachments(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	one := f.attachedBatch(strings.Repeat("x", 500_000), "ann@example.com")
 	many := f.attachedBatch(strings.Repeat("x", 500_000), "ann@example.com", "bob@example.com")

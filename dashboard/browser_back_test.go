@@ -27,6 +27,7 @@ const shownNow = `JSON.stringify([
 // TestBrowserBackOnAllPages: the way back to a page, and its bookmark, lead to the same heading, filters, list and page
 // of the list.
 func TestBrowserBackOnAllPages(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.mixed("local", 26)
 	f.summed(id)

@@ -18,6 +18,7 @@ import (
 // TestBrowserDrafts: what is typed is saved while it is typed, and is there in another session.
 // Two pages do not overwrite each other.
 func TestBrowserDrafts(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := openTab(t, f.url)
 	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
@@ -60,6 +61,7 @@ func TestBrowserDrafts(t *testing.T) {
 
 // TestBrowserComposeFiles: chosen files stay chosen while the page asks about many recipients.
 func TestBrowserComposeFiles(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := openTab(t, f.url)
 	link, err := f.board.LoginLink(t.Context(), login.LocalUser())

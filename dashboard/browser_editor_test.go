@@ -49,6 +49,7 @@ func (b *browserTab) tool(name string) {
 // TestBrowserRichText: rich text is written as HTML for mail, by keys and by tools. Placeholders and Liquid tags are
 // written as they are typed.
 func TestBrowserRichText(t *testing.T) {
+	t.Parallel()
 	_, b := editorTab(t)
 	b.typeInto("to", "email,first,order no\nann@example.com,Ann,17")
 	b.until(`document.querySelector("#columns select")`)
@@ -113,6 +114,7 @@ Dear {{first}}, {{ total | times: 2 }} < 3 & more
 // TestBrowserRichTextKeys: the tools are one stop of the Tab key, arrows lead from one to the next, and Tab leaves the
 // text. The editor has no violations of accessibility, and fits narrow screens.
 func TestBrowserRichTextKeys(t *testing.T) {
+	t.Parallel()
 	_, b := editorTab(t)
 	focused := func() string {
 		return eval[string](b, `document.activeElement.dataset.tool ??
@@ -143,6 +145,7 @@ func TestBrowserRichTextKeys(t *testing.T) {
 // TestBrowserHTMLSource: HTML that rich text cannot keep opens as HTML, stays as it is, and says why. It changes only
 // if the user converts it.
 func TestBrowserHTMLSource(t *testing.T) {
+	t.Parallel()
 	_, b := editorTab(t)
 	for source, word := range map[string]string{
 		`<table><tr><td>{{first}}</td></tr></table>`:                            "tables",
@@ -199,6 +202,7 @@ func TestBrowserHTMLSource(t *testing.T) {
 
 // TestBrowserPaste: of pasted HTML only what mail needs is kept.
 func TestBrowserPaste(t *testing.T) {
+	t.Parallel()
 	_, b := editorTab(t)
 	eval[bool](b, `(() => {
 		const text = document.querySelector(".rich-text"), data = new DataTransfer();
@@ -213,6 +217,7 @@ func TestBrowserPaste(t *testing.T) {
 
 // TestBrowserRichTextIsSent: the message that is sent has the HTML and the plain text that were written as rich text.
 func TestBrowserRichTextIsSent(t *testing.T) {
+	t.Parallel()
 	f, b := editorTab(t)
 	b.fill("from", "shop@example.com")
 	b.fill("subject", "Hello {{first}}")

@@ -18,6 +18,7 @@ import (
 
 // TestBrowserEndpoints adds an endpoint, tests it, and removes it after the question; it looks at the pages.
 func TestBrowserEndpoints(t *testing.T) {
+	t.Parallel()
 	f, app := endpointRig(t, http.StatusNoContent)
 	b := f.logIn(f.url)
 	b.open("/endpoints")

@@ -55,6 +55,7 @@ func (f *rig) seedHistory(now time.Time) {
 // TestBrowserHistory opens the history in every range and checks that it updates by
 // itself.
 func TestBrowserHistory(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	now := time.Now()
 	f.seedHistory(now)
@@ -109,6 +110,7 @@ func TestBrowserHistory(t *testing.T) {
 
 // TestBrowserHourOfUser: in an outage the page of one user has the last hour by minute above the days, and updates it.
 func TestBrowserHourOfUser(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	f.summed(f.mixed("local", 13))
 	b := f.logIn(f.url)

@@ -15,6 +15,7 @@ import (
 
 // TestBrowserSearchKey: the key / leads to the search, but not in a field.
 func TestBrowserSearchKey(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.batchOf("local", map[string]string{"subject": "A/B"}, service.Recipient{Email: "ann@example.com"})
 	b := f.logIn(f.url)
@@ -36,6 +37,7 @@ func TestBrowserSearchKey(t *testing.T) {
 
 // TestBrowserSelected: a list is not replaced while entries of it are selected, and a command reaches those that are.
 func TestBrowserSelected(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.mixed("local", 12)
 	b := f.logIn(f.url)
@@ -72,6 +74,7 @@ func TestBrowserSelected(t *testing.T) {
 
 // TestBrowserBarIsALink: a click on the bar of a day leads to the mail of that day.
 func TestBrowserBarIsALink(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.mixed("local", 6)
 	b := f.logIn(f.url)
@@ -103,6 +106,7 @@ func TestBrowserBarIsALink(t *testing.T) {
 // TestBrowserStatements: accepted mail that bounced, and was retried by a user, is no outage. The address of a form
 // leads to its page.
 func TestBrowserStatements(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC().Add(-time.Minute)
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
@@ -148,6 +152,7 @@ func TestBrowserStatements(t *testing.T) {
 
 // TestBrowserUnmatched looks at the list of unmatched events, and at the post of one.
 func TestBrowserUnmatched(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	events := f.unmatched(3, f.mixed("local", 6))
 	b := f.logIn(f.url)

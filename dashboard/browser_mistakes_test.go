@@ -11,6 +11,7 @@ import (
 // TestBrowserMistakes: a mistake stands beside its input, which has what was typed and names the mistake to assistive
 // technology. A part of a form that was closed is open if it has one.
 func TestBrowserMistakes(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	for _, c := range []struct{ name, path, field, typed, button, sees string }{

@@ -16,6 +16,7 @@ import (
 
 // TestBrowserPeople disables a user, ends sessions and revokes a key as an operator.
 func TestBrowserPeople(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob, eve)
 	f.browser().byGitHub("Ann")
 	f.browser().byGitHub("eve")

@@ -29,6 +29,7 @@ import (
 // retries batches. It runs on the embedded backends, and on RabbitMQ and Cassandra if
 // they are running.
 func TestBrowserSend(t *testing.T) {
+	t.Parallel()
 	bin := buildProduct(t)
 	t.Run("embedded", func(t *testing.T) { sendThroughOutage(t, bin) })
 	t.Run("rabbitmq+cassandra", func(t *testing.T) {
@@ -235,6 +236,7 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 // TestBrowserQuestionLocale: numbers, shares and money of the question before a message is sent to many are in the
 // format of the reader's language.
 func TestBrowserQuestionLocale(t *testing.T) {
+	t.Parallel()
 	f := newRigOf(t, service.Config{Currency: "EUR", Prices: map[string]float64{"sg": 1_000_000, "mg": 1_000_000}}, nil)
 	b := f.logIn(f.url)
 	to := ""

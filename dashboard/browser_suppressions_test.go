@@ -11,6 +11,7 @@ import (
 
 // TestBrowserSuppressions adds an address, removes it after the question, and looks at the page.
 func TestBrowserSuppressions(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	b.open("/suppressions")
@@ -29,6 +30,7 @@ func TestBrowserSuppressions(t *testing.T) {
 
 // TestBrowserListedAtProvider clears an address at its provider after the question, and looks at the page.
 func TestBrowserListedAtProvider(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	f.listed("blocks", "ann@example.com", "bob@example.com")
 	f.board.providers.Sample(t.Context(), time.Now())

@@ -19,6 +19,7 @@ import (
 // publishes it, changes it, compares the versions, publishes the new one and goes back, sends a test, which arrives,
 // and archives it.
 func TestBrowserTemplates(t *testing.T) {
+	t.Parallel()
 	sim, base, link := serveSimulated(t, buildProduct(t), nil)
 	b := openTab(t, base)
 	b.open(link)

@@ -14,6 +14,7 @@ import (
 
 // TestBrowserChangeTime changes the time of a scheduled batch in the dialog of its page, and looks at it.
 func TestBrowserChangeTime(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
@@ -42,6 +43,7 @@ func TestBrowserChangeTime(t *testing.T) {
 // TestBrowserOwnTimes looks at the pages of a batch and of a recipient with a time of its own, which say when it
 // leaves.
 func TestBrowserOwnTimes(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	own := intake.Times{DeliverAt: at.AddDate(0, 0, 1).Format(time.RFC3339)}

@@ -35,6 +35,7 @@ func (f *rig) logIn(base string) *browserTab {
 // TestBrowserLostConnection: a page says within three seconds that its connection is lost,
 // whether it breaks or only hangs, and goes on by itself.
 func TestBrowserLostConnection(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	proxy, err := tcpproxy.New(t.Context(), strings.TrimPrefix(f.url, "http://"))
 	require.NoError(t, err)
@@ -65,6 +66,7 @@ func TestBrowserLostConnection(t *testing.T) {
 // TestBrowserKeyIsOnScreen: the secret of a new key is on the screen at every width, and a
 // reload creates no second key.
 func TestBrowserKeyIsOnScreen(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	for i, width := range []int64{1920, 1440, 1366, 768, 390, 360} {
@@ -100,6 +102,7 @@ func TestBrowserKeyIsOnScreen(t *testing.T) {
 // TestBrowserBack: Back leads to a page, also to one that answered a form, and what was typed into
 // Compose is still there.
 func TestBrowserBack(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	for _, c := range []struct{ path, button, sees string }{
@@ -129,6 +132,7 @@ func TestBrowserBack(t *testing.T) {
 
 // TestBrowserSessionEnds: a session that ends does not lose what was typed.
 func TestBrowserSessionEnds(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	b.open("/compose")
@@ -177,6 +181,7 @@ func TestBrowserSessionEnds(t *testing.T) {
 // TestBrowserFigures: counts on pages add up and name what is in flight, routes are in the order
 // in which they were tried, and what belongs together is aligned.
 func TestBrowserFigures(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.ofTwo()
 	at := id.Time().UTC().Add(2 * time.Second).Truncate(time.Second)
@@ -301,6 +306,7 @@ func TestBrowserFigures(t *testing.T) {
 
 // TestBrowserCommandsAreShown: the page after a command says what it did, at once.
 func TestBrowserCommandsAreShown(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	f.batchOf("local", nil, service.Recipient{Email: "other@example.com"})
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
@@ -330,6 +336,7 @@ func TestBrowserCommandsAreShown(t *testing.T) {
 // TestBrowserFailingProvider: the card of a provider says why it is failing, and counts the seconds
 // until the next attempt.
 func TestBrowserFailingProvider(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	until := time.Now().Add(90 * time.Second)
@@ -364,6 +371,7 @@ func TestBrowserFailingProvider(t *testing.T) {
 // TestBrowserLocale: numbers, shares, days and times are in the format of the reader's language,
 // also after an update.
 func TestBrowserLocale(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	sum := func(version, accepted int64) {
@@ -408,6 +416,7 @@ func TestBrowserLocale(t *testing.T) {
 // TestBrowserOperations: each job of Operations has a page, and the audit log is filtered by who,
 // what and when.
 func TestBrowserOperations(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	boss := service.Caller{User: "local", Operator: true}
 	b := f.logIn(f.url)

@@ -17,6 +17,7 @@ import (
 
 // TestBrowserWaits looks at the pages of mail that waits, and at a path without a page.
 func TestBrowserWaits(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC()
 	doubt := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})

@@ -66,6 +66,7 @@ func (f *rig) seedYear(now time.Time) {
 
 // TestBrowserYear looks at the pages of a user who has sent mail for a year.
 func TestBrowserYear(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, nil)
 	now := time.Now()
 	f.seedYear(now)
