@@ -22,6 +22,7 @@ func names() (out []string) {
 
 // Ten processes migrate at once. All must succeed, and one of them must apply each file.
 func TestMigrateConcurrently(t *testing.T) {
+	t.Parallel()
 	c := newConfig(t)
 	var (
 		all     sync.WaitGroup
@@ -62,6 +63,7 @@ func withMigrator(t *testing.T, c Config, f func(m *migrator)) {
 // The holder of the lock dies in the middle of a file. Another process must wait until
 // the lock ends and apply the rest.
 func TestMigrateAfterCrash(t *testing.T) {
+	t.Parallel()
 	c := newConfig(t)
 	c.lockTTL = 2 * time.Second
 	start := time.Now()
@@ -79,6 +81,7 @@ func TestMigrateAfterCrash(t *testing.T) {
 
 // A process that waits for the lock must stop when its context ends.
 func TestMigrateStopsWithContext(t *testing.T) {
+	t.Parallel()
 	c := newConfig(t)
 	withMigrator(t, c, func(m *migrator) {
 		held, err := lease(t.Context(), &m.runner, leaseID{"schema_lock", "migrate", "busy"}, time.Hour)
@@ -94,6 +97,7 @@ func TestMigrateStopsWithContext(t *testing.T) {
 
 // The context of a lock must end when another process takes the lock.
 func TestMigrationLockLost(t *testing.T) {
+	t.Parallel()
 	c := newConfig(t)
 	c.lockTTL = time.Hour
 	withMigrator(t, c, func(m *migrator) {
@@ -127,6 +131,7 @@ func TestMigrationLockLost(t *testing.T) {
 
 // Open must refuse a keyspace that does not fit and say what to do.
 func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
 	c := newConfig(t)
 	c.Migrate = false
 	refused := func(c Config, words ...string) {
@@ -150,8 +155,9 @@ func TestOpenRefuses(t *testing.T) {
 	_, err = Migrate(t.Context(), other)
 	require.ErrorContains(t, err, "LOCAL_SERIAL")
 	other = c
-	other.Consistency = "TWO"
+	other.Consistency, other.Timeout = "TWO", 2*time.Second // a statement is repeated until then
 	refused(other, "TWO")
+	other.Timeout = c.Timeout
 	for _, level := range []string{"ONE", "QUORUM", "ALL"} { // one replica is all
 		other.Consistency = level
 		open(t, other)

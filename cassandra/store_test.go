@@ -145,6 +145,7 @@ func TestShapes(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) models.Store { return open(t, newConfig(t)) })
 	storetest.RunProcesses(t, processes)
 }
@@ -168,6 +169,7 @@ func processes(t *testing.T) storetest.Processes {
 }
 
 func TestStoreDurable(t *testing.T) {
+	t.Parallel()
 	storetest.RunDurable(t, func(t *testing.T) func() models.Store {
 		c := newConfig(t)
 		return func() models.Store { return open(t, c) }

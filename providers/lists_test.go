@@ -145,22 +145,25 @@ func TestListsHavePages(t *testing.T) {
 // waited for.
 func TestListsWithoutPermission(t *testing.T) {
 	for _, kind := range withLists() {
-		s := newStageWith(t, kind, simulator.Options{NoLists: true})
-		lists := s.adapter.(models.ProviderLists)
-		_, err := lists.ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
-		require.ErrorIs(t, err, models.ErrNoLists)
-		require.ErrorIs(t, lists.Unlist(t.Context(), s.bounces(), "ann@x.test"), models.ErrNoLists)
-		account, err := providers.Inspect(t.Context(), s.adapter, "")
-		require.NoError(t, err)
-		last := account.Findings[len(account.Findings)-1]
-		require.Equal(t, providers.Warning, last.State)
-		require.Contains(t, last.Text, "may not read the suppression lists "+s.bounces()+", ")
-
-		s = newStageWith(t, kind, simulator.Options{LookupsPerSecond: 1})
-		for range 3 {
-			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel() // they wait for seconds
+			s := newStageWith(t, kind, simulator.Options{NoLists: true})
+			lists := s.adapter.(models.ProviderLists)
+			_, err := lists.ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
+			require.ErrorIs(t, err, models.ErrNoLists)
+			require.ErrorIs(t, lists.Unlist(t.Context(), s.bounces(), "ann@x.test"), models.ErrNoLists)
+			account, err := providers.Inspect(t.Context(), s.adapter, "")
 			require.NoError(t, err)
-		}
+			last := account.Findings[len(account.Findings)-1]
+			require.Equal(t, providers.Warning, last.State)
+			require.Contains(t, last.Text, "may not read the suppression lists "+s.bounces()+", ")
+
+			s = newStageWith(t, kind, simulator.Options{LookupsPerSecond: 1})
+			for range 3 {
+				_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
+				require.NoError(t, err)
+			}
+		})
 	}
 }
 
