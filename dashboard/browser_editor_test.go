@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // editorTab opens Compose in a new browser.
@@ -229,9 +229,10 @@ func TestBrowserRichTextIsSent(t *testing.T) {
 	b.press("Write plain text")
 	b.press("Send to all")
 	b.at("/batches/")
-	id := eval[string](b, `location.pathname.split("/")[2]`)
-	c, err := f.service.Mail.Content(t.Context(), service.Caller{User: "local"}, id)
+	id, err := models.ParseBatchID(eval[string](b, `location.pathname.split("/")[2]`))
 	require.NoError(t, err)
-	require.Equal(t, "<p>Dear {{first}}</p>\n<p>the <b>order</b></p>", c.HTML)
-	require.Equal(t, "Dear {{first}}\n\nthe order", c.Text)
+	batch, err := f.store.Batch(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, "<p>Dear {{first}}</p>\n<p>the <b>order</b></p>", batch.Content.HTML)
+	require.Equal(t, "Dear {{first}}\n\nthe order", batch.Content.Text)
 }

@@ -260,14 +260,14 @@ func TestEscaping(t *testing.T) {
 	}
 	require.Contains(t, b.get("/logs/"+batch.Log(1).String()).text, "&lt;script&gt;alert")
 
-	a := b.get("/batches/" + batch.String() + "/preview")
+	a := b.get("/logs/" + batch.Log(1).String() + "/mail")
 	require.Contains(t, a.text, "<script>", "the preview is not escaped")
 	require.True(
 		t,
 		strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox; default-src 'none'"),
 		"the preview is not sandboxed",
 	)
-	a = b.get("/batches/" + batch.String() + "/preview?part=text")
+	a = b.get("/logs/" + batch.Log(1).String() + "/mail?part=text")
 	require.NotContains(t, a.text, "<script>")
 }
 

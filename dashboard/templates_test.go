@@ -127,6 +127,15 @@ func TestTemplateHints(t *testing.T) {
 		require.Contains(t, page, `id="value-`+name+`"`)
 	}
 	require.NotContains(t, page, `id="value-unsubscribe_url"`)
+	require.Regexp(t, `id="value-first" name="value" value="Ann"`, page, "it begins with an example")
+	require.Regexp(t, `id="value-city" name="value" value="Vienna"`, page)
+	form["variable"], form["value"] = []string{"first", "city"}, []string{"", "Bern"}
+	page = b.post("/templates/news/values", form).text
+	require.Regexp(t, `id="value-first" name="value" value=""`, page, "what was emptied stays empty")
+	require.Regexp(t, `id="value-city" name="value" value="Bern"`, page)
+	empty := b.post("/templates/new/preview", url.Values{"to": {"ann@example.com"}}).text
+	require.Contains(t, empty, "Write a subject and a body.")
+	require.NotContains(t, empty, `class="w"`, "a new template begins without mistakes")
 	form["variable"], form["value"] = []string{"first", "city"}, []string{"Ann", "Vienna"}
 	preview = b.post("/templates/news/preview", form).text
 	require.Contains(t, preview, "Subject: Hi Ann")

@@ -384,16 +384,6 @@ func viaOf(l *mail.LogView) []via {
 // Via lists the providers that were tried.
 func (v *logView) Via() []via { return viaOf(&v.LogView) }
 
-// previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
-func (p *Pages) previewBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	c, err := p.mail.Content(r.Context(), v.Caller(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	showMail(w, &c, r.URL.Query().Get("part") == "text")
-	return nil
-}
-
 // mailPage shows the text of a message.
 var mailPage = template.Must(template.New("text").Parse(`<!doctype html><meta charset="utf-8"><title>Text</title>` +
 	`<style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;` +

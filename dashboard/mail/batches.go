@@ -49,7 +49,6 @@ func (p *Pages) Routes() web.Routes {
 		"GET /live/batches":                      p.batchesEvents,
 		"GET /batches/{id}":                      p.batch,
 		"GET /live/batches/{id}":                 p.batchEvents,
-		"GET /batches/{id}/preview":              p.previewBatch,
 		"GET /batches/{id}/export.csv":           p.exportBatch,
 		"GET /batches/{id}/attachments/{number}": p.attachment,
 		"GET /search":                            p.search,

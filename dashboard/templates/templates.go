@@ -110,7 +110,7 @@ func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	name := r.PathValue("name")
 	view := &templateView{Name: name, Done: r.URL.Query().Get("done")}
 	view.Form = web.NewForm(url.Values{"to": {sampleAddress}})
-	view.Values = []sampleValue{{"name", "Ann"}}
+	view.Values = []sampleValue{{"name", exampleOf("name")}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
 	t, err := p.service.Templates.Get(r.Context(), v.User, name, number)
 	switch e := web.Refused(err); {
@@ -189,7 +189,8 @@ const sampleAddress = "ann@example.com"
 // sampleValue is the value of a variable in the preview.
 type sampleValue struct{ Name, Value string }
 
-// askValues asks for a value of each variable that the template shows, and keeps those that were entered.
+// askValues asks for a value of each variable that the template shows. It keeps those that were entered, and has an
+// example for each new one.
 func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 	source, _ := t.source() // a mistake is reported elsewhere
 	to := models.Recipient{Email: sampleAddress, Vars: WithExample(nil, source.Category, p.web.PublicURL())}
@@ -202,12 +203,38 @@ func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 	for _, value := range t.Values {
 		entered[value.Name] = value.Value
 	}
-	t.Values = []sampleValue{{"name", entered["name"]}}
+	t.Values = nil
+	ask := func(name string) {
+		value, ok := entered[name]
+		if !ok {
+			value = exampleOf(name)
+		}
+		t.Values = append(t.Values, sampleValue{name, value})
+	}
+	ask("name")
 	for _, name := range missing {
 		if name != "name" && name != models.UnsubscribeURL {
-			t.Values = append(t.Values, sampleValue{name, entered[name]})
+			ask(name)
 		}
 	}
+}
+
+// examples are values for variables whose names contain these words, the first of them that fits.
+var examples = []struct{ word, value string }{
+	{"email", sampleAddress}, {"url", "https://example.com/"}, {"link", "https://example.com/"},
+	{"date", "2026-12-24"}, {"last", "Smith"}, {"name", "Ann"}, {"first", "Ann"}, {"city", "Vienna"},
+	{"price", "19.99"}, {"total", "19.99"}, {"amount", "19.99"}, {"code", "4711"}, {"number", "17"}, {"order", "17"},
+	{"count", "3"},
+}
+
+// exampleOf returns a value for the preview: the name itself if nothing is known about it.
+func exampleOf(name string) string {
+	for _, e := range examples {
+		if strings.Contains(strings.ToLower(name), e.word) {
+			return e.value
+		}
+	}
+	return name
 }
 
 // showValues is POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
@@ -411,6 +438,9 @@ func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 		return err
 	}
 	view := Filled{Headers: filled.Headers, Wrong: append(wrong, more...), Hints: hints, Text: filled.Text}
+	if src.Subject == "" && src.HTML == "" && src.Text == "" { // as the form of a new template begins
+		view = Filled{Hints: []string{"Write a subject and a body. They are shown here as a recipient gets them."}}
+	}
 	view.HTML = template.HTML(filled.HTML) //nolint:gosec // web.PreviewPolicy keeps it from running
 	return view.Write(w)
 }

@@ -247,15 +247,6 @@ func (s *Reader) readView(ctx context.Context, who caller.Caller, id string, wai
 	return v, nil
 }
 
-// Content returns the content of a batch.
-func (s *Reader) Content(ctx context.Context, who caller.Caller, id string) (models.Content, error) {
-	b, err := s.readableBatch(ctx, who, id)
-	if err != nil {
-		return models.Content{}, err
-	}
-	return b.Content, nil
-}
-
 // OpenAttachment returns an attachment of a batch by its number, from 0, and a reader of its bytes.
 func (s *Reader) OpenAttachment(
 	ctx context.Context, who caller.Caller, batch string, number int,

@@ -412,6 +412,7 @@
     };
     if (tabs) {
       markTab();
+      addEventListener("load", markTab); // by then the address has its target
       addEventListener("hashchange", markTab);
     }
 

@@ -77,7 +77,7 @@ func startDemo(t testing.TB, recipients int) *product {
 	return p
 }
 
-// TestBrowser uses every page of the demo in a browser.
+// TestBrowser uses every page of the demo in a browser. It takes longest, and begins first by the name of its file.
 func TestBrowser(t *testing.T) {
 	p := startDemo(t, 2000)
 	b := openTab(t, p.base)
@@ -106,6 +106,8 @@ func watchFailover(b *browserTab, p *product) {
 	b.sees("SendGrid (sg) was failing for")
 	b.until(`document.querySelector(".state.is-done")`)
 	require.True(b, eval[bool](b, `window.untouched`), "the page was reloaded")
+	b.open("/batches/" + p.batch + "?state=failed#logs")
+	b.until(`document.querySelector("[data-tabs] [aria-current]").textContent.startsWith("Recipients")`)
 }
 
 // readRerouted opens the log of a message that SendGrid refused and Mailgun delivered.
