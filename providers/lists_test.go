@@ -160,7 +160,8 @@ func TestListsWithoutPermission(t *testing.T) {
 
 			s = newStageWith(t, kind, simulator.Options{LookupsPerSecond: 1})
 			for range 3 {
-				_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), models.ListQuery{List: s.bounces(), To: time.Now()})
+				q := models.ListQuery{List: s.bounces(), To: time.Now()}
+				_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), q)
 				require.NoError(t, err)
 			}
 		})

@@ -410,8 +410,8 @@ func storeFrozen(ctx context.Context, d *drill) error {
 		return errors.Join(errs...)
 	}
 	stop := func(ctx context.Context) error {
-		// PostgreSQL has a process for each connection, and opens none once its first process is frozen. So the second list
-		// has all of them.
+		// PostgreSQL has a process for each connection, and opens none once its first process is frozen. So the second
+		// list has all of them.
 		for range 2 {
 			list, err := serversOf(ctx, d.environment.store())
 			if err != nil {

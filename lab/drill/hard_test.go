@@ -54,7 +54,7 @@ func hardScenarios() []scenario {
 		},
 		{
 			name:   "broker-deaf",
-			story:  "RabbitMQ gets no acknowledgements, so that its queues deliver nothing although their consumers stay",
+			story:  "RabbitMQ gets no acknowledgements, so its queues deliver nothing although consumers stay",
 			needs:  needsBroker,
 			inject: swallowed((*drill).brokerProxy, tcpproxy.Acks, queueStalled),
 		},

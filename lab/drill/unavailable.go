@@ -68,8 +68,8 @@ func brokerUnavailable(ctx context.Context, d *drill) error {
 	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
 }
 
-// queueStalled waits until a notice names a queue that delivers nothing, and until mail that was accepted since then
-// has left.
+// queueStalled waits until a notice names a queue that delivers nothing, and until more mail is accepted and more has
+// left since then.
 func queueStalled(ctx context.Context, d *drill) error {
 	err := d.until(ctx, "a queue that delivers nothing is reported", func() bool {
 		all, err := d.notices(ctx, client.QueueStalled)

@@ -18,7 +18,8 @@ func frame(class, method uint16, arguments string) []byte {
 // TestAcksAreLost: only acknowledgements of AMQP are lost, wherever what the client sends is divided.
 func TestAcksAreLost(t *testing.T) {
 	t.Parallel()
-	publish, ack, body := frame(60, 40, "route"), frame(60, 80, "12345678\x00"), []byte{3, 0, 1, 0, 0, 0, 2, 'h', 'i', 0xCE}
+	publish, ack := frame(60, 40, "route"), frame(60, 80, "12345678\x00")
+	body := []byte{3, 0, 1, 0, 0, 0, 2, 'h', 'i', 0xCE}
 	var sent, kept []byte
 	sent = append(sent, amqpHeader...)
 	kept = append(kept, amqpHeader...)

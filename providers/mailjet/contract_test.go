@@ -118,7 +118,8 @@ func read(r *http.Request, body []byte) (out []providertest.Copy, err error) {
 		return nil, err
 	case r.Method != "POST" || r.URL.Path != "/v3.1/send" || len(in.Messages) > 50 || len(body) > 20_000_000:
 		return nil, fmt.Errorf("%s %s with %d mails", r.Method, r.URL, len(in.Messages))
-	case r.Header.Get("Authorization") != kindtest.Basic("public:private") || r.Header.Get("Content-Type") != "application/json" ||
+	case r.Header.Get("Authorization") != kindtest.Basic("public:private") ||
+		r.Header.Get("Content-Type") != "application/json" ||
 		r.Header.Get("Idempotency-Key") != "":
 		return nil, fmt.Errorf("headers %v", r.Header)
 	}

@@ -126,7 +126,8 @@ func TestSecrets(t *testing.T) {
 	body, err := os.ReadFile("testdata/webhook/grouped.json")
 	require.NoError(t, err)
 	for value, ok := range map[string]bool{
-		kindtest.Basic(hookKey): true, kindtest.Basic(oldKey): true, "": false, "Basic": false, kindtest.Basic(hookKey + " "): false,
+		kindtest.Basic(hookKey): true, kindtest.Basic(oldKey): true,
+		"": false, "Basic": false, kindtest.Basic(hookKey + " "): false,
 		"Bearer " + hookKey: false, kindtest.Basic("public:private"): false,
 	} {
 		_, err := providertest.Verify(p, http.Header{"Authorization": {value}}, body, time.Now())
@@ -312,7 +313,8 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		_, err := providertest.Verify(p, http.Header{"Authorization": {value}}, []byte("{}"), time.Now())
 		scheme, text, _ := strings.Cut(value, " ")
-		ours := strings.EqualFold(scheme, "basic") && ("Basic "+text == kindtest.Basic(hookKey) || "Basic "+text == kindtest.Basic(oldKey))
+		ours := strings.EqualFold(scheme, "basic") &&
+			("Basic "+text == kindtest.Basic(hookKey) || "Basic "+text == kindtest.Basic(oldKey))
 		if (err == nil) != ours {
 			t.Errorf("%q: %v", value, err)
 		}
