@@ -15,7 +15,6 @@ import (
 	"net/smtp"
 	"net/textproto"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -45,7 +44,7 @@ type senders struct {
 	url        func(path string) string
 	secret     string
 	smtpAddr   string
-	unanswered *atomic.Int64
+	unanswered *unanswered
 	accepted   map[string]int // recipients of the batches that were accepted, by subject
 }
 
@@ -79,7 +78,7 @@ func (s *senders) send(ctx context.Context, n int) error {
 		case errors.Is(err, errRefused):
 			return fmt.Errorf("%s: %w", a.via, err)
 		case err != nil:
-			s.unanswered.Add(1)
+			s.unanswered.add(a.via, err)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}

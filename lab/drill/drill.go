@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,7 +60,7 @@ type drill struct {
 	failedOver map[string][]failover // the failovers of each provider in notices
 	heldUp     standstills
 
-	unanswered        atomic.Int64 // requests that may or may not have been accepted
+	unanswered        unanswered
 	unansweredAtBreak int64
 
 	senders senders // applications that use other ways in

@@ -170,7 +170,7 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 	<-ended
 	d.healed()
 	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
-		err = fmt.Errorf("%d requests of other users had no answer", n)
+		err = fmt.Errorf("%d requests of other users had no answer; the last: %w", n, *d.unanswered.last.Load())
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -78,13 +79,26 @@ func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch
 		case !repeatable(err):
 			return b, err
 		}
-		d.unanswered.Add(1)
+		d.unanswered.add(a.user.ID, err)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return b, ctx.Err()
 		}
 	}
+}
+
+// unanswered counts the requests that may or may not have been accepted.
+type unanswered struct {
+	atomic.Int64
+	last atomic.Pointer[error]
+}
+
+// add counts a request of somebody.
+func (u *unanswered) add(of string, err error) {
+	err = fmt.Errorf("%s, at %s: %w", of, time.Now().UTC().Format("15:04:05.0"), err)
+	u.last.Store(&err)
+	u.Add(1)
 }
 
 // repeatable reports whether a batch may be accepted if it is sent again. Keys cannot be checked while the store is
