@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/api/resend"
+	"github.com/safedelivr/safedelivr/api/sendgrid"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
@@ -138,6 +139,38 @@ func TestResendBatch(t *testing.T) {
 	require.Len(t, bs, 4)
 	r = f.emails("/emails/batch", body("x@f.de", "g@h.de"), "Idempotency-Key", "k")
 	require.Equal(t, "invalid_idempotent_request", r.object(t)["name"], string(r.Body))
+}
+
+// TestBatchAtQuota: the emails of a request count together. If they are more than the quota, none is sent. The request is
+// answered again as before, even after it has used up the quota.
+func TestBatchAtQuota(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) {
+		s.cfg.Dialects = []*dialect.Dialect{resend.New(), sendgrid.New()}
+		s.service.Quotas = models.Limits{models.RecipientsPerDay: 10}
+	})
+	resent := func(n int, header ...string) *reply {
+		one := `{"from": "shop@example.com", "to": "a@b.de", "subject": "s", "text": "t"}`
+		return f.emails("/emails/batch", "["+strings.Repeat(one+",", n-1)+one+"]", header...)
+	}
+	refused := resent(11)
+	require.Equal(t, http.StatusTooManyRequests, refused.Status)
+	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	var groups []string
+	for i := range 11 {
+		groups = append(groups, fmt.Sprintf(`{"to": [{"email": "a@b.de"}], "subject": "%d"}`, i))
+	}
+	r := f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "content": [{"type": "text/plain", "value": "t"}],
+		"personalizations": [`+strings.Join(groups, ",")+`]}`)
+	require.Equal(t, http.StatusTooManyRequests, r.Status, string(r.Body))
+	bs, _ := f.batches()
+	require.Empty(t, bs)
+	first := resent(10, "Idempotency-Key", "k")
+	require.Equal(t, http.StatusOK, first.Status, string(first.Body))
+	again := resent(10, "Idempotency-Key", "k")
+	require.Equal(t, string(first.Body), string(again.Body))
+	bs, _ = f.batches()
+	require.Len(t, bs, 10)
 }
 
 // TestResendMistakes: errors have Resend's shape, and the names that its SDKs know.

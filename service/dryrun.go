@@ -55,14 +55,37 @@ type RouteProvider struct {
 	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
 }
 
+// Trial says of batches whether Accept would accept them one after the other, also by the limits of their user. It stores
+// nothing.
+type Trial struct {
+	svc    *Service
+	who    Caller
+	quotas quotas
+	now    time.Time
+}
+
+// NewTrial returns a Trial for a request of the caller.
+func (s *Service) NewTrial(who Caller) *Trial { return &Trial{s, who, s.Limits.NewTrial(), time.Now()} }
+
+// Check returns the error with which Accept would refuse a batch.
+func (t *Trial) Check(ctx context.Context, in *intake.Intake) error {
+	_, err := t.check(ctx, in)
+	return err
+}
+
+func (t *Trial) check(ctx context.Context, in *intake.Intake) (models.Batch, error) {
+	b, err := t.svc.check(ctx, t.who, in, t.now)
+	if err == nil {
+		_, err = takeBatch(ctx, t.quotas, t.who, &b, in)
+	}
+	return b, err
+}
+
 // DryRunAccept checks a batch as Accept does, also against the limits of its user, and says what
 // would happen to it. It stores nothing and makes no call.
 func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Intake) (DryRun, error) {
-	now := time.Now()
-	b, err := s.check(ctx, who, in, now)
-	if err == nil {
-		_, err = takeBatch(ctx, s.Limits.NewTrial(), who, &b, in)
-	}
+	t := s.NewTrial(who)
+	b, err := t.check(ctx, in)
 	if err != nil {
 		return DryRun{}, err
 	}
@@ -70,7 +93,7 @@ func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Intak
 	if err != nil {
 		return DryRun{}, err
 	}
-	return s.plan(ctx, who, w, in, b, now)
+	return s.plan(ctx, who, w, in, b, t.now)
 }
 
 // plan says what would happen to a batch that was checked.

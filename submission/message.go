@@ -134,8 +134,7 @@ func (m *message) accept(ctx context.Context, mail *mailparse.Mail, repeat servi
 		return models.ID{}, err
 	}
 	if mail.TestMode {
-		_, err := m.server.svc.DryRunAccept(ctx, m.who, m.in)
-		return models.ID{}, err
+		return models.ID{}, m.server.svc.NewTrial(m.who).Check(ctx, m.in)
 	}
 	a, _, err := m.server.svc.Accept(ctx, m.who, m.in, repeat)
 	return a.ID, err

@@ -127,6 +127,9 @@ func (f *fixture) post(t *testing.T, provider string, h http.Header, body io.Rea
 	defer func() { _ = res.Body.Close() }()
 	raw, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
+	if strings.Contains(string(raw), "store_unavailable") {
+		require.NotEmpty(t, res.Header.Get("Retry-After"))
+	}
 	return res.StatusCode, string(raw)
 }
 

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -13,7 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// Accept stores the mail that read reads from a request. Without a repeat it only checks that it could be stored.
+// Accept stores the mail that read reads from a request. Without a repeat it only checks that it could be stored, after
+// those that it has checked before.
 func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error) (a service.Accepted, err error) {
 	in := r.intake()
 	defer in.Close()
@@ -21,7 +21,10 @@ func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error
 	switch err = read(in); {
 	case err != nil:
 	case repeat == nil:
-		_, err = r.Service.DryRunAccept(r.Context(), r.Who, in)
+		if r.trial == nil {
+			r.trial = r.Service.NewTrial(r.Who)
+		}
+		err = r.trial.Check(r.Context(), in)
 	default:
 		a, _, err = r.Service.Accept(r.Context(), r.Who, in, *repeat)
 	}
@@ -34,17 +37,6 @@ func Written(a models.Address) string {
 		return a.Email
 	}
 	return a.Name + " <" + a.Email + ">"
-}
-
-const maxKey = 255 // bytes of an idempotency key
-
-// Part returns the repeat of part n of a request.
-func Part(repeat service.Repeat, n int, part any) *service.Repeat {
-	if repeat.Key += "/" + strconv.Itoa(n); len(repeat.Key) > maxKey {
-		repeat.Key = Digest(repeat.Key)
-	}
-	repeat.Hash = Digest(part)
-	return &repeat
 }
 
 // Digest returns a hash that is the same for equal JSON.

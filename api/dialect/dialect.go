@@ -44,6 +44,7 @@ type Request struct {
 	Ignored []string // names of fields that change nothing here, which the answer lists
 
 	first *intake.Intake          // nil: none was needed
+	trial *service.Trial          // nil: nothing was only checked
 	spool *intake.Spooled         // contents of attachments, one behind the other; nil: all are in memory
 	large map[string]*intake.Part // of spool, by the names that ReadJSON put in their place
 }

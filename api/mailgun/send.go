@@ -385,8 +385,7 @@ func (m *message) store(repeat service.Repeat) (models.ID, error) {
 		return models.ID{}, err
 	}
 	if m.yes("o:testmode", m.raw != nil && m.raw.TestMode) {
-		_, err := m.Service.DryRunAccept(m.Context(), m.Who, m.in)
-		return models.ID{}, err
+		return models.ID{}, m.Service.NewTrial(m.Who).Check(m.Context(), m.in)
 	}
 	a, _, err := m.Service.Accept(m.Context(), m.Who, m.in, repeat)
 	return a.ID, err

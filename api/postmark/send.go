@@ -29,6 +29,7 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	if err := dialect.ReadJSON(r, maxBody, &message); err != nil {
 		return dialect.Answer{}, err
 	}
+	r.Ignore(message.Names(), known)
 	var out result
 	err := r.Once(dialect.Digest(message), func(repeat service.Repeat) (err error) {
 		out, err = accept(r, message, &repeat)
@@ -53,20 +54,17 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, dialect.Invalid("messages", "too_many", "A request has 1 to %d messages.", maxMessages)
 	}
 	results := make([]result, len(in.Messages))
-	err := r.Once(dialect.Digest(raw), func(repeat service.Repeat) error {
-		for i, message := range in.Messages {
-			var e *problem.Error
-			var err error
-			results[i], err = accept(r, message, dialect.Part(repeat, i, message))
-			switch {
-			case err == nil:
-			case errors.As(err, &e) && dialect.Refused(e):
-				_, results[i] = fail(e)
-			default:
-				return err // a repeat sends the rest
-			}
+	for _, message := range in.Messages {
+		r.Ignore(message.Names(), known)
+	}
+	err := r.Each(dialect.Digest(raw), len(results), false, func(i int, repeat *service.Repeat) (err error) {
+		results[i], err = accept(r, in.Messages[i], repeat)
+		var e *problem.Error
+		if errors.As(err, &e) && dialect.Refused(e) {
+			_, results[i] = fail(e)
+			return nil
 		}
-		return nil
+		return err
 	})
 	return dialect.Answer{Body: results}, err
 }
@@ -76,7 +74,6 @@ var known = dialect.Among("From To Cc Bcc ReplyTo Subject TextBody HtmlBody Tag 
 
 // accept stores a message.
 func accept(r *dialect.Request, message dialect.Object, repeat *service.Repeat) (result, error) {
-	r.Ignore(message.Names(), known)
 	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, message) })
 	if err != nil {
 		return result{}, err

@@ -26,6 +26,7 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	if err := dialect.ReadJSON(r, maxBody, &email); err != nil {
 		return dialect.Answer{}, err
 	}
+	r.Ignore(email.Names(), known)
 	var id models.ID
 	err := r.Once(dialect.Digest(email), func(repeat service.Repeat) (err error) {
 		id, err = accept(r, email, &repeat)
@@ -55,31 +56,26 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 		return dialect.Answer{}, invalid("emails", "A request has 1 to %d emails.", maxEmails)
 	}
 	permissive := r.Header.Get("X-Batch-Validation") == "permissive"
-	for i, email := range emails {
-		if permissive {
-			break
-		}
-		if _, err := accept(r, email, nil); err != nil {
-			return dialect.Answer{}, at(i, err)
-		}
+	ids, refused := make([]models.ID, len(emails)), make([]*problem.Error, len(emails))
+	for _, email := range emails {
+		r.Ignore(email.Names(), known)
 	}
-	data, mistakes := []created{}, []mistake{}
-	err := r.Once(dialect.Digest(emails), func(repeat service.Repeat) error {
-		for i, email := range emails {
-			id, err := accept(r, email, dialect.Part(repeat, i, email))
-			var e *problem.Error
-			if permissive && errors.As(err, &e) && dialect.Refused(e) {
-				_, body := fail(e)
-				mistakes = append(mistakes, mistake{i, body.(failure).Message}) //nolint:forcetypeassert // it is one
-				continue
-			}
-			if err != nil {
-				return at(i, err)
-			}
-			data = append(data, created{id.String()})
+	err := r.Each(dialect.Digest(emails), len(emails), !permissive, func(i int, repeat *service.Repeat) (err error) {
+		ids[i], err = accept(r, emails[i], repeat)
+		if permissive && errors.As(err, &refused[i]) && dialect.Refused(refused[i]) {
+			return nil
 		}
-		return nil
+		return at(i, err)
 	})
+	data, mistakes := []created{}, []mistake{}
+	for i, e := range refused {
+		if e == nil {
+			data = append(data, created{ids[i].String()})
+			continue
+		}
+		_, body := fail(e)
+		mistakes = append(mistakes, mistake{i, body.(failure).Message}) //nolint:forcetypeassert // it is one
+	}
 	body := map[string]any{"data": data}
 	if permissive {
 		body["errors"] = mistakes
@@ -101,7 +97,6 @@ var known = dialect.Among("from to cc bcc reply_to replyTo subject text html hea
 
 // accept stores an email. Without a repeat it only checks it.
 func accept(r *dialect.Request, email dialect.Object, repeat *service.Repeat) (models.ID, error) {
-	r.Ignore(email.Names(), known)
 	a, err := r.Accept(repeat, func(in *intake.Intake) error { return read(in, email) })
 	return a.ID, err
 }

@@ -44,28 +44,16 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 	if err := q.check(); err != nil {
 		return dialect.Answer{}, err
 	}
-	sandbox := q.setting("mail_settings", "sandbox_mode")
-	if sandbox || len(q.groups) > 1 { // all are checked before the first is stored
+	if q.setting("mail_settings", "sandbox_mode") {
 		for i := range q.groups {
-			if _, err := q.accept(r, i, nil); err != nil {
+			if err := q.accept(r, i, nil); err != nil {
 				return dialect.Answer{}, err
 			}
 		}
-	}
-	if sandbox {
 		return dialect.Answer{Status: http.StatusOK}, nil
 	}
-	err := r.Once(dialect.Digest(q.Object), func(repeat service.Repeat) error {
-		for i := range q.groups {
-			id, err := q.accept(r, i, dialect.Part(repeat, i, q.Object))
-			if err != nil {
-				return err // a repeat stores the rest
-			}
-			if i == 0 {
-				q.first = id
-			}
-		}
-		return nil
+	err := r.Each(dialect.Digest(q.Object), len(q.groups), true, func(i int, repeat *service.Repeat) error {
+		return q.accept(r, i, repeat)
 	})
 	header := http.Header{"X-Message-Id": {strings.ReplaceAll(q.first.String(), "-", "")}}
 	return dialect.Answer{Status: http.StatusAccepted, Batch: q.first, Header: header}, err
@@ -116,12 +104,15 @@ func (q *request) setting(group, name string) bool {
 }
 
 // accept stores the mail of a group. Without a repeat it only checks it.
-func (q *request) accept(r *dialect.Request, group int, repeat *service.Repeat) (models.ID, error) {
+func (q *request) accept(r *dialect.Request, group int, repeat *service.Repeat) error {
 	a, err := r.Accept(repeat, func(in *intake.Intake) error {
 		in.PartOf = q.first
 		return q.read(in, group)
 	})
-	return a.ID, err
+	if group == 0 {
+		q.first = a.ID
+	}
+	return err
 }
 
 // read turns the personalizations of a group into a batch.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -207,9 +208,12 @@ func (s *Limits) noteNear(ctx context.Context, user string, u *quota.Usage, bega
 
 // Spooler returns what the intake of a caller's request asks before it writes to the spool.
 func (s *Limits) Spooler(ctx context.Context, who caller.Caller) func(n int64) error {
+	var mu sync.Mutex // parts of a request are read at the same time
 	var subjects []quota.Subject
 	held := int64(0)
 	return func(n int64) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if n > 0 {
 			if err := s.CheckDisk(ctx, who.User); err != nil {
 				return err

@@ -25,6 +25,7 @@ type memory struct {
 
 	mu         sync.Mutex
 	claims     map[string]models.Claim
+	asked      int                  // how often a claim was read
 	transients map[string]time.Time // by name, until when
 	down       bool
 	documents  map[string]models.Document // by owner and key
@@ -56,6 +57,7 @@ func (m *memory) Claim(_ context.Context, key string, c models.Claim, _ time.Dur
 func (m *memory) Claimed(_ context.Context, key string) (models.Claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked++
 	if c, ok := m.claims[key]; ok {
 		return c, nil
 	}
@@ -160,6 +162,36 @@ func processesShareAWindow(t *testing.T, l models.Limit) {
 		require.LessOrEqual(t, admitted.Load(), int64(limit))
 		require.Equal(t, int64(limit), admitted.Load(), "requests for 1 recipient use the rest")
 	})
+}
+
+// TestUsageIsFound: each process finds out how much all have used. What it knows itself it does not read, and a Trial
+// reads it once for many questions.
+func TestUsageIsFound(t *testing.T) {
+	t.Parallel()
+	const limit, l = 1000, models.RecipientsPerDay
+	subject := user(models.Limits{l: limit})
+	for used := int64(1); used <= limit; used += 37 {
+		store := newMemory()
+		first, other := New(store, &Processes{}), New(store, &Processes{})
+		_, err := first.Take(t.Context(), subject, []Amount{{Limit: l, N: used}})
+		require.NoError(t, err)
+		own, err := first.claimed(t.Context(), subject[0], l, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, used, own)
+		require.LessOrEqual(t, store.asked, 1, "the first slice that it has not claimed")
+		all, err := other.claimed(t.Context(), subject[0], l, time.Now())
+		require.NoError(t, err)
+		w := first.window(subject[0], l, time.Now())
+		require.Equal(t, w.before(w.next), all, "all slices that the first has claimed")
+
+		store.asked = 0
+		trial := first.NewTrial()
+		for range limit - used {
+			require.NoError(t, trial.Take(t.Context(), subject, []Amount{{Limit: l, N: 1}}))
+		}
+		require.LessOrEqual(t, store.asked, 1)
+		refusal(t, trial.Take(t.Context(), subject, []Amount{{Limit: l, N: 1}}))
+	}
 }
 
 // TestLaterWindows: what is taken of a later hour is counted in that hour, by all processes together, also after a

@@ -7,19 +7,26 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Trial says what Take would answer, and changes nothing. What it was asked for counts at the next question.
+// Trial says what Take would answer, and changes nothing. What it was asked for counts at the next question. It reads
+// once how much of each limit is used.
 type Trial struct {
 	guard *Guard
-	taken map[string]int64
+	parts map[string]*part // by key
+}
+
+// part is a part of a limit that an amount is taken from: that of an hour or a day, or all of it.
+type part struct {
+	used  int64         // also by the Trial
+	after time.Duration // from when it was read until more may be used
 }
 
 // NewTrial returns a Trial.
-func (g *Guard) NewTrial() *Trial { return &Trial{guard: g, taken: map[string]int64{}} }
+func (g *Guard) NewTrial() *Trial { return &Trial{guard: g, parts: map[string]*part{}} }
 
 // Take returns the error with which the amounts would be refused. Errors: an *Exceeded, those of the store.
 func (t *Trial) Take(ctx context.Context, subjects []Subject, amounts []Amount) error {
 	now := time.Now()
-	taken := map[string]int64{}
+	taken := map[*part]int64{}
 	for _, s := range subjects {
 		for _, a := range amounts {
 			limit := s.Limits[a.Limit]
@@ -29,32 +36,40 @@ func (t *Trial) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 			case a.N > limit:
 				return exceeded(s, a.Limit, 0)
 			}
-			key, used, after, err := t.used(ctx, s, a, now)
+			p, err := t.part(ctx, s, a, now)
 			if err != nil {
 				return err
 			}
-			if used+t.taken[key]+a.N > limit {
-				return exceeded(s, a.Limit, after)
+			if taken[p] += a.N; p.used+taken[p] > limit {
+				return exceeded(s, a.Limit, p.after)
 			}
-			taken[key] += a.N
 		}
 	}
-	for key, n := range taken {
-		t.taken[key] += n
+	for p, n := range taken {
+		p.used += n
 	}
 	return nil
 }
 
-// used returns how much of a limit is used, and when more may be. key names the part of the limit that an amount is
-// taken from.
-func (t *Trial) used(
-	ctx context.Context, s Subject, a Amount, now time.Time,
-) (key string, used int64, after time.Duration, err error) {
-	if keptOf(a.Limit) != nil {
-		used, err = t.guard.Stored(ctx, s, a.Limit)
-		return s.ID + " " + string(a.Limit), used, storedRetry, err
+// part returns the part of a limit that an amount is taken from.
+func (t *Trial) part(ctx context.Context, s Subject, a Amount, now time.Time) (*part, error) {
+	at, kept := models.LaterOf(now, a.At), keptOf(a.Limit) != nil
+	key := keyOf(s, a.Limit, at)
+	if kept {
+		key = s.ID + " " + string(a.Limit)
 	}
-	at := models.LaterOf(now, a.At)
-	used, err = t.guard.claimed(ctx, s, a.Limit, at)
-	return keyOf(s, a.Limit, at), used, t.guard.window(s, a.Limit, at).ends().Sub(now), err
+	if p := t.parts[key]; p != nil {
+		return p, nil
+	}
+	p, err := &part{after: storedRetry}, error(nil)
+	if kept {
+		p.used, err = t.guard.Stored(ctx, s, a.Limit)
+	} else {
+		p.used, err = t.guard.claimed(ctx, s, a.Limit, at)
+		p.after = t.guard.window(s, a.Limit, at).ends().Sub(now)
+	}
+	if err == nil {
+		t.parts[key] = p
+	}
+	return p, err
 }

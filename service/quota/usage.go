@@ -146,12 +146,19 @@ func (g *Guard) Usage(ctx context.Context, s Subject) ([]Usage, error) {
 func (g *Guard) claimed(ctx context.Context, s Subject, l models.Limit, now time.Time) (int64, error) {
 	w := g.window(s, l, now)
 	var failed error
-	n := sort.Search(w.slices(), func(i int) bool {
-		_, err := g.store.Claimed(ctx, w.sliceKey(i))
+	free := func(slice int) bool {
+		_, err := g.store.Claimed(ctx, w.sliceKey(slice))
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			failed = err
 		}
 		return err != nil
-	})
+	}
+	known, _ := w.state() // slices that are claimed
+	step := 1
+	for known+step <= w.slices() && !free(known+step-1) {
+		known += step
+		step *= 2
+	}
+	n := known + sort.Search(min(step-1, w.slices()-known), func(i int) bool { return free(known + i) })
 	return w.used(n), failed
 }
