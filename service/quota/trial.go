@@ -61,15 +61,17 @@ func (t *Trial) part(ctx context.Context, s Subject, a Amount, now time.Time) (*
 	if p := t.parts[key]; p != nil {
 		return p, nil
 	}
-	p, err := &part{after: storedRetry}, error(nil)
+	var p part
+	var err error
 	if kept {
+		p.after = storedRetry
 		p.used, err = t.guard.Stored(ctx, s, a.Limit)
 	} else {
-		p.used, err = t.guard.claimed(ctx, s, a.Limit, at)
 		p.after = t.guard.window(s, a.Limit, at).ends().Sub(now)
+		p.used, err = t.guard.claimed(ctx, s, a.Limit, at)
 	}
 	if err == nil {
-		t.parts[key] = p
+		t.parts[key] = &p
 	}
-	return p, err
+	return &p, err
 }
