@@ -45,7 +45,7 @@ tools() {
 	PATH=$PATH:/usr/sbin
 	for program in gcc shellcheck git curl openssl npm; do need "command -v $program" "$program" || code=1; done
 	need 'echo "#include <stdlib.h>" | gcc -E -' libc6-dev || code=1 # for the race detector
-	[ -n "${SAFEDELIVR_TEST_CHROMIUM:-}" ] || need 'command -v chromium' chromium || code=1
+	[ -n "${SAFEDELIVR_TEST_CHROMIUM:-}" ] || need 'command -v chromium-headless-shell' chromium-headless-shell || code=1
 	need 'command -v zsh' zsh || code=1 # people paste lines of the documents into both shells
 	[ "$1" = full ] || return "$code"
 	need 'command -v php' php-cli || code=1 # these three verify posts as docs/endpoints.md says
