@@ -48,7 +48,7 @@ func (s *Server) createBatch(c *gin.Context) {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
 	}
 	if c.Query("dry_run") == "true" {
-		v, err := s.svc.DryRunAccept(c.Request.Context(), caller(c), d.Intake)
+		v, err := s.svc.NewTrial(caller(c)).DryRun(c.Request.Context(), d.Intake)
 		answer(s, c, v, err)
 		return
 	}

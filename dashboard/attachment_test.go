@@ -20,7 +20,7 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 	in := f.service.NewIntake(f.Context(), who)
 	defer in.Close()
 	in.Batch = intake.Batch{From: "shop@example.com", Subject: "Your invoice", HTML: `<img src="cid:logo@x">`}
-	for i, a := range []*service.Attachment{
+	for i, a := range []*intake.Attachment{
 		{Filename: `<Größe> "quoted".html`, Type: "text/html"},
 		{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"},
 	} {

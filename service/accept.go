@@ -24,9 +24,6 @@ import (
 // Recipient is one recipient of a request.
 type Recipient = intake.Recipient
 
-// Attachment is a file of a request.
-type Attachment = intake.Attachment
-
 // Accepted is the answer to a batch that was accepted.
 type Accepted struct {
 	ID         models.ID         `json:"id"`
@@ -66,18 +63,13 @@ func (s *Service) Accept(
 	return a, replayed, err
 }
 
-// Begun reports whether an earlier attempt of a request of the caller has begun to accept its mail.
-func (s *Service) Begun(ctx context.Context, who Caller, r Repeat) (bool, error) {
-	return s.guard.Begun(ctx, who.User, r)
-}
-
 // acceptOnce is Accept for a batch that was checked. wrong is why it cannot be accepted, if anything. stored reports
 // whether this call stored it.
 func (s *Service) acceptOnce(
 	ctx context.Context, who Caller, in *intake.Intake, b models.Batch, wrong error, r Repeat,
 ) (a Accepted, replayed, stored bool, err error) {
 	if wrong != nil {
-		if begun, err := s.Begun(ctx, who, r); err != nil || !begun {
+		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
 			return Accepted{}, false, false, cmp.Or(err, wrong)
 		}
 	}

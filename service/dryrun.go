@@ -55,8 +55,8 @@ type RouteProvider struct {
 	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
 }
 
-// Trial says of batches whether Accept would accept them one after the other, also by the limits of their user. It stores
-// nothing.
+// Trial says whether Accept would accept the batches of a request one after the other, also by the limits of their
+// user. It stores nothing.
 type Trial struct {
 	svc    *Service
 	who    Caller
@@ -73,6 +73,11 @@ func (t *Trial) Check(ctx context.Context, in *intake.Intake) error {
 	return err
 }
 
+// Begun reports whether an earlier attempt of a request has begun to accept its mail.
+func (t *Trial) Begun(ctx context.Context, r Repeat) (bool, error) {
+	return t.svc.guard.Begun(ctx, t.who.User, r)
+}
+
 func (t *Trial) check(ctx context.Context, in *intake.Intake) (models.Batch, error) {
 	b, err := t.svc.check(ctx, t.who, in, t.now)
 	if err == nil {
@@ -81,19 +86,17 @@ func (t *Trial) check(ctx context.Context, in *intake.Intake) (models.Batch, err
 	return b, err
 }
 
-// DryRunAccept checks a batch as Accept does, also against the limits of its user, and says what
-// would happen to it. It stores nothing and makes no call.
-func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Intake) (DryRun, error) {
-	t := s.NewTrial(who)
+// DryRun checks a batch, and says what would happen to it. It makes no call.
+func (t *Trial) DryRun(ctx context.Context, in *intake.Intake) (DryRun, error) {
 	b, err := t.check(ctx, in)
 	if err != nil {
 		return DryRun{}, err
 	}
-	w, err := s.Mail.Waiting(ctx)
+	w, err := t.svc.Mail.Waiting(ctx)
 	if err != nil {
 		return DryRun{}, err
 	}
-	return s.plan(ctx, who, w, in, b, t.now)
+	return t.svc.plan(ctx, t.who, w, in, b, t.now)
 }
 
 // plan says what would happen to a batch that was checked.

@@ -21,14 +21,19 @@ func (r *Request) Accept(repeat *service.Repeat, read func(*intake.Intake) error
 	switch err = read(in); {
 	case err != nil:
 	case repeat == nil:
-		if r.trial == nil {
-			r.trial = r.Service.NewTrial(r.Who)
-		}
-		err = r.trial.Check(r.Context(), in)
+		err = r.checks().Check(r.Context(), in)
 	default:
 		a, _, err = r.Service.Accept(r.Context(), r.Who, in, *repeat)
 	}
 	return a, err
+}
+
+// checks returns what checks the mails of the request.
+func (r *Request) checks() *service.Trial {
+	if r.trial == nil {
+		r.trial = r.Service.NewTrial(r.Who)
+	}
+	return r.trial
 }
 
 // Written returns an address as it is written in a mail.

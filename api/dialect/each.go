@@ -1,10 +1,10 @@
 package dialect
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -22,7 +22,7 @@ const acceptAtOnce = 8
 func (r *Request) Each(hash string, n int, orNone bool, accept func(i int, repeat *service.Repeat) error) error {
 	return r.Once(hash, func(repeat service.Repeat) error {
 		if orNone && n > 1 {
-			begun, err := r.Service.Begun(r.Context(), r.Who, part(repeat, 0))
+			begun, err := r.checks().Begun(r.Context(), part(repeat, 0))
 			for i := 0; i < n && err == nil && !begun; i++ {
 				err = accept(i, nil)
 			}
@@ -38,41 +38,30 @@ func (r *Request) Each(hash string, n int, orNone bool, accept func(i int, repea
 }
 
 // each calls f with the numbers below n: with 0, and then with the others, some at the same time. It returns the error
-// of the least number that has one. If f panics, each does.
+// of the least number that has one. A panic of f is its error.
 func each(n int, f func(i int) error) error {
-	errs, crash := make([]error, n), error(nil)
+	errs := make([]error, n)
 	var failed atomic.Bool
-	var once sync.Once
-	call := func(i int) {
+	call := func(i int) error {
 		defer func() {
 			if v := recover(); v != nil {
-				once.Do(func() { crash = fmt.Errorf("%v\n\n%s", v, debug.Stack()) })
+				errs[i] = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+			}
+			if errs[i] != nil {
 				failed.Store(true)
 			}
 		}()
-		if errs[i] = f(i); errs[i] != nil {
-			failed.Store(true)
-		}
+		errs[i] = f(i)
+		return nil
 	}
-	call(0)
+	_ = call(0) // its error is in errs
 	var g errgroup.Group
 	g.SetLimit(acceptAtOnce)
 	for i := 1; i < n && !failed.Load(); i++ {
-		g.Go(func() error {
-			call(i)
-			return nil
-		})
+		g.Go(func() error { return call(i) })
 	}
-	_ = g.Wait() // the errors are in errs
-	if crash != nil {
-		panic(crash)
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_ = g.Wait()
+	return cmp.Or(errs...)
 }
 
 const maxKey = 255 // bytes of an idempotency key

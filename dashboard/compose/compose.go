@@ -240,7 +240,7 @@ func (p *Pages) accept(
 	}
 	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
 	if c.Check || asks && c.Sent != hash {
-		plan, err := p.service.DryRunAccept(r.Context(), v.Caller(), in)
+		plan, err := p.service.NewTrial(v.Caller()).DryRun(r.Context(), in)
 		if err != nil { // with mistakes there is nothing to confirm
 			return service.Accepted{}, err
 		}

@@ -143,7 +143,7 @@ func (c *composeView) attach(in *intake.Intake, html string) {
 	}
 	for i := range c.Files {
 		f := &c.Files[i]
-		a := service.Attachment{Filename: f.Name, Type: f.kind, File: f.file}
+		a := intake.Attachment{Filename: f.Name, Type: f.kind, File: f.file}
 		if slices.Contains(refs, f.Name) {
 			a.ContentID = f.Name
 		}
