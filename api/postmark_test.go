@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -78,6 +80,34 @@ func TestPostmarkBatch(t *testing.T) {
 	}
 	bs, _ := f.batches()
 	require.Len(t, bs, 2)
+}
+
+// TestPostmarkBatchOfFiles: the messages of a request are stored at the same time, each with its own large attachment
+// and the one that all have.
+func TestPostmarkBatchOfFiles(t *testing.T) {
+	t.Parallel()
+	f := postmarkFixture(t)
+	const messages, size = 20, 300_000
+	file := func(n int) string {
+		return `{"Name": "a.bin", "ContentType": "application/octet-stream", "Content": "` +
+			base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{byte(n)}, size+n)) + `"}`
+	}
+	var list []string
+	for i := range messages {
+		list = append(list, fmt.Sprintf(`{"From": "a@b.de", "To": "c%d@d.de", "Subject": "s", "TextBody": "t",
+			"Attachments": [%s, %s]}`, i, file(0), file(1+i)))
+	}
+	r := f.emails("/email/batch", "["+strings.Join(list, ",")+"]", f.token()...)
+	require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+	bs, to := f.batches()
+	require.Len(t, bs, messages)
+	for i := range bs {
+		n := int64(0)
+		_, err := fmt.Sscanf(to[i][0].Email, "c%d@", &n)
+		require.NoError(t, err)
+		files := bs[i].Content.Attachments
+		require.Equal(t, []int64{size, size + 1 + n}, []int64{files[0].Size, files[1].Size})
+	}
 }
 
 // TestPostmarkInactive: the answer names the addresses that get no mail because they are on a suppression list, also
