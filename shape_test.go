@@ -31,7 +31,7 @@ var shape = map[string]int{
 	linesOfRest:                       120,
 	linesOfKind:                       2200,
 	linesOfLargest:                    1200,
-	linesOfWays:                       6400,
+	linesOfWays:                       6500,
 	linesOfDialect:                    1500,
 }
 

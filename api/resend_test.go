@@ -139,6 +139,41 @@ func TestResendBatch(t *testing.T) {
 	require.Len(t, bs, 4)
 	r = f.emails("/emails/batch", body("x@f.de", "g@h.de"), "Idempotency-Key", "k")
 	require.Equal(t, "invalid_idempotent_request", r.object(t)["name"], string(r.Body))
+
+	// An email that was refused may be corrected, and the other one is not sent again.
+	data := func(to ...string) (ids []any) {
+		r := f.emails("/emails/batch", body(to...), "X-Batch-Validation", "permissive", "Idempotency-Key", "other")
+		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+		return r.object(t)["data"].([]any) //nolint:forcetypeassert // else the test fails
+	}
+	second := data("unknown", "b@c.de")
+	corrected := data("a@c.de", "b@c.de")
+	require.Equal(t, second[0], corrected[1])
+	bs, _ = f.batches()
+	require.Len(t, bs, 6)
+}
+
+// TestBatchThatWasNotStored: a request that was checked, but not stored, is checked again when it is repeated.
+func TestBatchThatWasNotStored(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) {
+		s.cfg.Dialects = []*dialect.Dialect{resend.New()}
+		s.service.Quotas = models.Limits{models.RecipientsPerDay: 3}
+	})
+	f.store.failing("PutBatch", func(n int) error {
+		if n == 1 {
+			return models.ErrUnavailable
+		}
+		return nil
+	})
+	one := `{"from": "shop@example.com", "to": "a@b.de", "subject": "s", "text": "t"}`
+	both := func() int { return f.emails("/emails/batch", "["+one+","+one+"]", "Idempotency-Key", "k").Status }
+	require.Equal(t, http.StatusServiceUnavailable, both())
+	require.Equal(t, http.StatusOK, f.emails("/emails", one).Status)
+	require.Equal(t, http.StatusOK, f.emails("/emails", one).Status)
+	require.Equal(t, http.StatusTooManyRequests, both())
+	bs, _ := f.batches()
+	require.Len(t, bs, 2, "none of both is sent")
 }
 
 // TestBatchAtQuota: the emails of a request count together. If they are more than the quota, none is sent. The request is
@@ -153,22 +188,25 @@ func TestBatchAtQuota(t *testing.T) {
 		one := `{"from": "shop@example.com", "to": "a@b.de", "subject": "s", "text": "t"}`
 		return f.emails("/emails/batch", "["+strings.Repeat(one+",", n-1)+one+"]", header...)
 	}
-	refused := resent(11)
-	require.Equal(t, http.StatusTooManyRequests, refused.Status)
-	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	r := resent(11)
+	require.NotEqual(t, http.StatusOK, r.Status)
+	require.Empty(t, r.Header.Get("Retry-After"), "it can never be accepted")
 	var groups []string
 	for i := range 11 {
 		groups = append(groups, fmt.Sprintf(`{"to": [{"email": "a@b.de"}], "subject": "%d"}`, i))
 	}
-	r := f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "content": [{"type": "text/plain", "value": "t"}],
+	r = f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "content": [{"type": "text/plain", "value": "t"}],
 		"personalizations": [`+strings.Join(groups, ",")+`]}`)
-	require.Equal(t, http.StatusTooManyRequests, r.Status, string(r.Body))
+	require.NotEqual(t, http.StatusAccepted, r.Status)
 	bs, _ := f.batches()
 	require.Empty(t, bs)
 	first := resent(10, "Idempotency-Key", "k")
 	require.Equal(t, http.StatusOK, first.Status, string(first.Body))
 	again := resent(10, "Idempotency-Key", "k")
 	require.Equal(t, string(first.Body), string(again.Body))
+	r = resent(2)
+	require.Equal(t, http.StatusTooManyRequests, r.Status)
+	require.NotEmpty(t, r.Header.Get("Retry-After"))
 	bs, _ = f.batches()
 	require.Len(t, bs, 10)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -168,6 +169,28 @@ func TestSendGridSuppressions(t *testing.T) {
 	}
 	require.Contains(t, call("GET", "suppression/blocks", ""), `404 {"errors"`)
 	require.Contains(t, call("GET", "asm/groups", ""), `404 {"errors"`)
+}
+
+// TestOneLargeFileForMany: mails that share a large attachment take room on disk one by one.
+func TestOneLargeFileForMany(t *testing.T) {
+	t.Parallel()
+	const size, mails = 600 << 10, 20
+	f := newFixture(t, func(s *setup) {
+		s.cfg.Dialects = []*dialect.Dialect{sendgrid.New()}
+		s.service.Quotas = models.Limits{models.SpoolBytes: 3 * size} // the request, and one mail
+	})
+	f.deps.Providers[0].Carries = models.Capabilities{Attachments: true}
+	f.serve(f.server.cfg)
+	var list []string
+	for i := range mails {
+		list = append(list, fmt.Sprintf(`{"to": [{"email": "a@b.de"}], "subject": "%d"}`, i))
+	}
+	r := f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "content": [{"type": "text/plain", "value": "t"}],
+		"attachments": [{"filename": "a.bin", "content": "`+base64.StdEncoding.EncodeToString(make([]byte, size))+`"}],
+		"personalizations": [`+strings.Join(list, ",")+`]}`)
+	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
+	bs, _ := f.batches()
+	require.Len(t, bs, mails)
 }
 
 // TestSendGridMistakes: errors have SendGrid's shape, and nothing of a refused request is sent.

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -73,9 +74,16 @@ func (t *Trial) Check(ctx context.Context, in *intake.Intake) error {
 	return err
 }
 
-// Begun reports whether an earlier attempt of a request has begun to accept its mail.
-func (t *Trial) Begun(ctx context.Context, r Repeat) (bool, error) {
-	return t.svc.guard.Begun(ctx, t.who.User, r)
+// Accepted reports whether an earlier attempt of a request has stored its batch.
+func (t *Trial) Accepted(ctx context.Context, r Repeat) (bool, error) {
+	id, err := t.svc.guard.Begun(ctx, t.who.User, r)
+	if err != nil || id.IsZero() {
+		return false, err
+	}
+	if _, err = t.svc.store.Batch(ctx, id); errors.Is(err, models.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, storeError("read batch", err)
 }
 
 func (t *Trial) check(ctx context.Context, in *intake.Intake) (models.Batch, error) {

@@ -45,6 +45,7 @@ type Request struct {
 
 	first *intake.Intake          // nil: none was needed
 	trial *service.Trial          // nil: nothing was only checked
+	bytes int                     // of its JSON, without what is in spool
 	spool *intake.Spooled         // contents of attachments, one behind the other; nil: all are in memory
 	large map[string]*intake.Part // of spool, by the names that ReadJSON put in their place
 }

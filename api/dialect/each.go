@@ -5,69 +5,98 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// acceptAtOnce is how many mails of a request are accepted at the same time.
-const acceptAtOnce = 8
+// Helpers store mails of requests that have several, beside the goroutines of these requests.
+const (
+	maxHelpers = 16 // of the process, so that no user takes the store for such requests
+	ofRequest  = 7  // of these for one request
 
-// Each has the n mails of a request accepted: the first one, and then the others, some at the same time. accept gets the
+	// A request with more bytes of JSON, or with large files, has none: its mails are in memory and on disk one by one.
+	helpedBytes = 1 << 20
+)
+
+var helpers = make(chan struct{}, maxHelpers)
+
+// Each has the mails of a request accepted: the first one, and then the others, some at the same time. accept gets the
 // number of a mail and its repeat. If none is to be accepted unless all can be, Each first calls accept without repeats.
 // It returns the error of the first mail that has one. After an error it begins no other mail, and a repeat of the
-// request does the rest. hash is the same for equal requests.
-func (r *Request) Each(hash string, n int, orNone bool, accept func(i int, repeat *service.Repeat) error) error {
-	return r.Once(hash, func(repeat service.Repeat) error {
-		if orNone && n > 1 {
-			begun, err := r.checks().Begun(r.Context(), part(repeat, 0))
-			for i := 0; i < n && err == nil && !begun; i++ {
+// request does the rest.
+func Each[T any](r *Request, request any, mails []T, orNone bool, accept func(i int, repeat *service.Repeat) error) error {
+	return r.Once(Digest(request), func(repeat service.Repeat) error {
+		parts := make([]service.Repeat, len(mails))
+		for i := range parts {
+			parts[i] = part(repeat, i, mails[i])
+		}
+		if orNone && len(mails) > 1 {
+			before, err := r.checks().Accepted(r.Context(), parts[0])
+			for i := 0; i < len(mails) && err == nil && !before; i++ {
 				err = accept(i, nil)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return each(n, func(i int) error {
-			repeat := part(repeat, i)
-			return accept(i, &repeat)
-		})
+		most := ofRequest
+		if r.bytes > helpedBytes || r.spool != nil {
+			most = 0
+		}
+		return each(len(mails), most, func(i int) error { return accept(i, &parts[i]) })
 	})
 }
 
-// each calls f with the numbers below n: with 0, and then with the others, some at the same time. It returns the error
-// of the least number that has one. A panic of f is its error.
-func each(n int, f func(i int) error) error {
+// each calls f with the numbers below n: with 0, and then with the others, in this goroutine and in most helpers at
+// most. It returns the error of the least number that has one. If f panics, each does.
+func each(n, most int, f func(i int) error) error {
 	errs := make([]error, n)
 	var failed atomic.Bool
-	call := func(i int) error {
+	var crash atomic.Pointer[string]
+	call := func(i int) {
 		defer func() {
 			if v := recover(); v != nil {
-				errs[i] = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
-			}
-			if errs[i] != nil {
+				crash.Store(new(fmt.Sprintf("%v\n\n%s", v, debug.Stack())))
 				failed.Store(true)
 			}
 		}()
-		errs[i] = f(i)
-		return nil
+		if errs[i] = f(i); errs[i] != nil {
+			failed.Store(true)
+		}
 	}
-	_ = call(0) // its error is in errs
-	var g errgroup.Group
-	g.SetLimit(acceptAtOnce)
-	for i := 1; i < n && !failed.Load(); i++ {
-		g.Go(func() error { return call(i) })
+	call(0)
+	var next atomic.Int64 // the last number that was begun
+	work := func() {
+		for i := next.Add(1); i < int64(n) && !failed.Load(); i = next.Add(1) {
+			call(int(i))
+		}
 	}
-	_ = g.Wait()
+	var all sync.WaitGroup
+	for range min(most, n-2) {
+		select {
+		case helpers <- struct{}{}:
+			all.Go(func() {
+				defer func() { <-helpers }()
+				work()
+			})
+		default: // all help others
+		}
+	}
+	work()
+	all.Wait()
+	if text := crash.Load(); text != nil {
+		panic(*text)
+	}
 	return cmp.Or(errs...)
 }
 
 const maxKey = 255 // bytes of an idempotency key
 
 // part returns the repeat of mail n of a request.
-func part(repeat service.Repeat, n int) service.Repeat {
+func part(repeat service.Repeat, n int, mail any) service.Repeat {
+	repeat.Hash = Digest(mail)
 	if repeat.Key += "/" + strconv.Itoa(n); len(repeat.Key) > maxKey {
 		repeat.Key = Digest(repeat.Key)
 	}

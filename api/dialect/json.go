@@ -27,7 +27,7 @@ func ReadJSON(r *Request, most int64, v any) error {
 	l := lifter{body: bufio.NewReaderSize(body, large/2), large: large, in: r.intake()}
 	defer l.in.Close()
 	err := l.run()
-	r.spool, r.large = l.spool, l.files
+	r.bytes, r.spool, r.large = l.out.Len(), l.spool, l.files
 	var limit *http.MaxBytesError
 	var known *problem.Error
 	switch raw := l.out.Bytes(); {

@@ -57,7 +57,7 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	for _, message := range in.Messages {
 		r.Ignore(message.Names(), known)
 	}
-	err := r.Each(dialect.Digest(raw), len(results), false, func(i int, repeat *service.Repeat) (err error) {
+	err := dialect.Each(r, raw, in.Messages, false, func(i int, repeat *service.Repeat) (err error) {
 		results[i], err = accept(r, in.Messages[i], repeat)
 		var e *problem.Error
 		if errors.As(err, &e) && dialect.Refused(e) {

@@ -60,7 +60,7 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	for _, email := range emails {
 		r.Ignore(email.Names(), known)
 	}
-	err := r.Each(dialect.Digest(emails), len(emails), !permissive, func(i int, repeat *service.Repeat) (err error) {
+	err := dialect.Each(r, emails, emails, !permissive, func(i int, repeat *service.Repeat) (err error) {
 		ids[i], err = accept(r, emails[i], repeat)
 		if permissive && errors.As(err, &refused[i]) && dialect.Refused(refused[i]) {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/mail"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,8 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 		}
 		return dialect.Answer{Status: http.StatusOK}, nil
 	}
-	err := r.Each(dialect.Digest(q.Object), len(q.groups), true, func(i int, repeat *service.Repeat) error {
+	mails := slices.Repeat([]string{dialect.Digest(q.Object)}, len(q.groups)) // they share most of it
+	err := dialect.Each(r, q.Object, mails, true, func(i int, repeat *service.Repeat) error {
 		return q.accept(r, i, repeat)
 	})
 	header := http.Header{"X-Message-Id": {strings.ReplaceAll(q.first.String(), "-", "")}}

@@ -93,17 +93,20 @@ func Once[T any](
 	return v, false, err
 }
 
-// Begun reports whether an earlier attempt of a user's request claimed its key. It claims nothing, so that a request
-// that is refused never uses up its key. If the store cannot be read, Begun returns false.
-func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (bool, error) {
+// Begun returns the ID of the claim of an earlier attempt of a user's request. It claims nothing, so that a request that
+// is refused never uses up its key. If there was no attempt, or the store cannot be read, Begun returns zero.
+func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (models.ID, error) {
 	if r.Key == "" {
-		return false, nil
+		return models.ID{}, nil
 	}
 	there, err := g.Store.Claimed(ctx, r.storedKey(user))
-	if err == nil && there.Hash != r.Hash {
-		return false, errKeyReused()
+	switch {
+	case err != nil:
+		return models.ID{}, nil //nolint:nilerr // as the comment says
+	case there.Hash != r.Hash:
+		return models.ID{}, errKeyReused()
 	}
-	return err == nil, nil
+	return there.ID, nil
 }
 
 // storedKey returns the key of the request in the store.

@@ -3,7 +3,6 @@ package intake
 import (
 	"bytes"
 	"io"
-	"sync"
 )
 
 // Records keeps the records of a request until they are carried out: in memory, or in a file if they are many. It is
@@ -34,10 +33,7 @@ func (r *Records) Each(f func(raw []byte) error) error {
 }
 
 // Spooled keeps the bytes of a request until all have arrived: in memory, or in a file if they are many.
-type Spooled struct {
-	mu     sync.Mutex // parts may be read at the same time
-	buffer buffer
-}
+type Spooled struct{ buffer buffer }
 
 // NewSpooled returns an empty Spooled for a request. The caller must close it.
 func (in *Intake) NewSpooled() *Spooled { return &Spooled{buffer: in.cfg.buffer()} }
@@ -64,8 +60,6 @@ type Part struct {
 
 // Reader returns a reader of the bytes, which is valid until the Spooled is closed.
 func (p *Part) Reader() (io.Reader, error) {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
 	r, err := p.of.buffer.section(p.from, p.size)
 	return r, spoolError(err)
 }

@@ -275,8 +275,12 @@ func (g *Guard) take(ctx context.Context, s Subject, a Amount) (giveBack func(),
 	}
 	now := time.Now()
 	w := g.window(s, a.Limit, models.LaterOf(now, a.At))
-	for !w.spend(a.N) {
-		if w.allClaimed() {
+	for {
+		last := w.allClaimed() // before spend: meanwhile another caller may claim the last slice
+		if w.spend(a.N) {
+			break
+		}
+		if last {
 			return nil, exceeded(s, a.Limit, w.ends().Sub(now))
 		}
 		if err := g.claimNext(ctx, w, a.N); err != nil {

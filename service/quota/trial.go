@@ -17,6 +17,7 @@ type Trial struct {
 // part is a part of a limit that an amount is taken from: that of an hour or a day, or all of it.
 type part struct {
 	used  int64         // also by the Trial
+	asked int64         // of the Trial
 	after time.Duration // from when it was read until more may be used
 }
 
@@ -33,20 +34,23 @@ func (t *Trial) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 			switch {
 			case limit == 0:
 				continue
-			case a.N > limit:
-				return exceeded(s, a.Limit, 0)
 			}
 			p, err := t.part(ctx, s, a, now)
 			if err != nil {
 				return err
 			}
-			if taken[p] += a.N; p.used+taken[p] > limit {
+			taken[p] += a.N
+			switch {
+			case p.asked+taken[p] > limit:
+				return exceeded(s, a.Limit, 0)
+			case p.used+taken[p] > limit:
 				return exceeded(s, a.Limit, p.after)
 			}
 		}
 	}
 	for p, n := range taken {
 		p.used += n
+		p.asked += n
 	}
 	return nil
 }
