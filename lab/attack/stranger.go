@@ -20,7 +20,7 @@ const (
 	unreadAnswers     = 16 // connections that ask for many pages and read nothing
 	beginnings        = 64 // posts of one byte
 	prefaces          = 4  // connections that begin to speak HTTP/2 where it is not spoken
-	guesses           = 4  // made-up links and keys
+	guesses           = 8  // made-up links and keys, each; an answer may wait for five seconds
 )
 
 // A Stranger tries to keep a server busy without a key, from several addresses of this machine.

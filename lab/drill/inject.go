@@ -143,12 +143,11 @@ func hostileUser(ctx context.Context, d *drill) error {
 	return err
 }
 
-// hostileStranger has somebody without a key attack until the answers wait for their turn and mail is sent meanwhile. No
+// hostileStranger has somebody without a key attack until many requests are answered and mail is sent meanwhile. No
 // request of others may go without its answer.
 func hostileStranger(ctx context.Context, d *drill) error {
 	s := attack.NewStranger(d.addr)
-	// A client gets the first hundred answers at once, and then ten a second.
-	return d.attacked(ctx, s.Send, func() bool { return s.Answered() >= 200 })
+	return d.attacked(ctx, s.Send, func() bool { return s.Answered() >= 500 })
 }
 
 // attacked sends mail while somebody attacks, until enough of the attack is answered.

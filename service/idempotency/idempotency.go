@@ -93,20 +93,17 @@ func Once[T any](
 	return v, false, err
 }
 
-// Begun returns the ID of the claim of an earlier attempt of a user's request. It claims nothing, so that a request that
-// is refused never uses up its key. If there was no attempt, or the store cannot be read, Begun returns zero.
-func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (models.ID, error) {
+// Begun reports whether an earlier attempt of a user's request claimed its key. It claims nothing, so that a request
+// that is refused never uses up its key. If the store cannot be read, Begun returns false.
+func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (bool, error) {
 	if r.Key == "" {
-		return models.ID{}, nil
+		return false, nil
 	}
 	there, err := g.Store.Claimed(ctx, r.storedKey(user))
-	switch {
-	case err != nil:
-		return models.ID{}, nil //nolint:nilerr // as the comment says
-	case there.Hash != r.Hash:
-		return models.ID{}, errKeyReused()
+	if err == nil && there.Hash != r.Hash {
+		return false, errKeyReused()
 	}
-	return there.ID, nil
+	return err == nil, nil
 }
 
 // storedKey returns the key of the request in the store.
