@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,21 +17,26 @@ func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		var done [n]atomic.Bool
-		var running, most atomic.Int64
+		var mu sync.Mutex
+		running, most := 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += n
+			most = max(most, running)
+		}
 		require.NoError(t, each(n, ofRequest, func(i int) error {
 			require.Equal(t, i > 0, done[0].Load())
-			if now := running.Add(1); now > most.Load() {
-				most.Store(now)
-			}
+			count(1)
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			running.Add(-1)
+			count(-1)
 			require.False(t, done[i].Swap(true))
 			return nil
 		}))
 		for i := range done {
 			require.True(t, done[i].Load(), i)
 		}
-		require.Equal(t, int64(ofRequest+1), most.Load())
+		require.Equal(t, ofRequest+1, most)
 	})
 }
 

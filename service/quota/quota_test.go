@@ -168,6 +168,10 @@ func processesShareAWindow(t *testing.T, l models.Limit) {
 // reads it once for many questions.
 func TestUsageIsFound(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, usageIsFound)
+}
+
+func usageIsFound(t *testing.T) {
 	const limit, l = 1000, models.RecipientsPerDay
 	subject := user(models.Limits{l: limit})
 	for used := int64(1); used <= limit; used += 37 {

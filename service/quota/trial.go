@@ -31,8 +31,7 @@ func (t *Trial) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 	for _, s := range subjects {
 		for _, a := range amounts {
 			limit := s.Limits[a.Limit]
-			switch {
-			case limit == 0:
+			if limit == 0 {
 				continue
 			}
 			p, err := t.part(ctx, s, a, now)
