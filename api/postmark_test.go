@@ -82,8 +82,7 @@ func TestPostmarkBatch(t *testing.T) {
 	require.Len(t, bs, 2)
 }
 
-// TestPostmarkBatchOfFiles: the messages of a request are stored at the same time, each with its own large attachment
-// and the one that all have.
+// TestPostmarkBatchOfFiles: each message of a request is stored with its own large attachment and the one that all have.
 func TestPostmarkBatchOfFiles(t *testing.T) {
 	t.Parallel()
 	f := postmarkFixture(t)

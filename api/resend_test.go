@@ -189,7 +189,7 @@ func TestBatchAtQuota(t *testing.T) {
 		return f.emails("/emails/batch", "["+strings.Repeat(one+",", n-1)+one+"]", header...)
 	}
 	r := resent(11)
-	require.NotEqual(t, http.StatusOK, r.Status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, r.Status)
 	require.Empty(t, r.Header.Get("Retry-After"), "it can never be accepted")
 	var groups []string
 	for i := range 11 {
@@ -197,7 +197,7 @@ func TestBatchAtQuota(t *testing.T) {
 	}
 	r = f.emails("/v3/mail/send", `{"from": {"email": "a@b.de"}, "content": [{"type": "text/plain", "value": "t"}],
 		"personalizations": [`+strings.Join(groups, ",")+`]}`)
-	require.NotEqual(t, http.StatusAccepted, r.Status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, r.Status)
 	bs, _ := f.batches()
 	require.Empty(t, bs)
 	first := resent(10, "Idempotency-Key", "k")

@@ -69,7 +69,7 @@ func (s *Service) acceptOnce(
 	ctx context.Context, who Caller, in *intake.Intake, b models.Batch, wrong error, r Repeat,
 ) (a Accepted, replayed, stored bool, err error) {
 	if wrong != nil {
-		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || begun.IsZero() {
+		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
 			return Accepted{}, false, false, cmp.Or(err, wrong)
 		}
 	}

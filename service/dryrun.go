@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -76,14 +75,8 @@ func (t *Trial) Check(ctx context.Context, in *intake.Intake) error {
 
 // Accepted reports whether an earlier attempt of a request has stored its batch.
 func (t *Trial) Accepted(ctx context.Context, r Repeat) (bool, error) {
-	id, err := t.svc.guard.Begun(ctx, t.who.User, r)
-	if err != nil || id.IsZero() {
-		return false, err
-	}
-	if _, err = t.svc.store.Batch(ctx, id); errors.Is(err, models.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, storeError("read batch", err)
+	done, err := t.svc.accepting.Done(ctx, t.who.User, r)
+	return done, storeError("read batch", err)
 }
 
 func (t *Trial) check(ctx context.Context, in *intake.Intake) (models.Batch, error) {

@@ -25,16 +25,19 @@ var helpers = make(chan struct{}, maxHelpers)
 // Each has the mails of a request accepted: the first one, and then the others, some at the same time. accept gets the
 // number of a mail and its repeat. If none is to be accepted unless all can be, Each first calls accept without repeats.
 // It returns the error of the first mail that has one. After an error it begins no other mail, and a repeat of the
-// request does the rest.
-func Each[T any](r *Request, request any, mails []T, orNone bool, accept func(i int, repeat *service.Repeat) error) error {
-	return r.Once(Digest(request), func(repeat service.Repeat) error {
-		parts := make([]service.Repeat, len(mails))
+// request does the rest. hash is that of the request, and hashes are those of its mails.
+func (r *Request) Each(
+	hash string, hashes []string, orNone bool, accept func(i int, repeat *service.Repeat) error,
+) error {
+	return r.Once(hash, func(repeat service.Repeat) error {
+		n := len(hashes)
+		parts := make([]service.Repeat, n)
 		for i := range parts {
-			parts[i] = part(repeat, i, mails[i])
+			parts[i] = part(repeat, i, hashes[i])
 		}
-		if orNone && len(mails) > 1 {
+		if orNone && n > 1 {
 			before, err := r.checks().Accepted(r.Context(), parts[0])
-			for i := 0; i < len(mails) && err == nil && !before; i++ {
+			for i := 0; i < n && err == nil && !before; i++ {
 				err = accept(i, nil)
 			}
 			if err != nil {
@@ -45,7 +48,7 @@ func Each[T any](r *Request, request any, mails []T, orNone bool, accept func(i 
 		if r.bytes > helpedBytes || r.spool != nil {
 			most = 0
 		}
-		return each(len(mails), most, func(i int) error { return accept(i, &parts[i]) })
+		return each(n, most, func(i int) error { return accept(i, &parts[i]) })
 	})
 }
 
@@ -95,8 +98,8 @@ func each(n, most int, f func(i int) error) error {
 const maxKey = 255 // bytes of an idempotency key
 
 // part returns the repeat of mail n of a request.
-func part(repeat service.Repeat, n int, mail any) service.Repeat {
-	repeat.Hash = Digest(mail)
+func part(repeat service.Repeat, n int, hash string) service.Repeat {
+	repeat.Hash = hash
 	if repeat.Key += "/" + strconv.Itoa(n); len(repeat.Key) > maxKey {
 		repeat.Key = Digest(repeat.Key)
 	}

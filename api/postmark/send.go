@@ -53,11 +53,12 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	if len(in.Messages) == 0 || len(in.Messages) > maxMessages {
 		return dialect.Answer{}, dialect.Invalid("messages", "too_many", "A request has 1 to %d messages.", maxMessages)
 	}
-	results := make([]result, len(in.Messages))
-	for _, message := range in.Messages {
+	results, hashes := make([]result, len(in.Messages)), make([]string, len(in.Messages))
+	for i, message := range in.Messages {
 		r.Ignore(message.Names(), known)
+		hashes[i] = dialect.Digest(message)
 	}
-	err := dialect.Each(r, raw, in.Messages, false, func(i int, repeat *service.Repeat) (err error) {
+	err := r.Each(dialect.Digest(raw), hashes, false, func(i int, repeat *service.Repeat) (err error) {
 		results[i], err = accept(r, in.Messages[i], repeat)
 		var e *problem.Error
 		if errors.As(err, &e) && dialect.Refused(e) {

@@ -57,10 +57,12 @@ func sendBatch(r *dialect.Request) (dialect.Answer, error) {
 	}
 	permissive := r.Header.Get("X-Batch-Validation") == "permissive"
 	ids, refused := make([]models.ID, len(emails)), make([]*problem.Error, len(emails))
-	for _, email := range emails {
+	hashes := make([]string, len(emails))
+	for i, email := range emails {
 		r.Ignore(email.Names(), known)
+		hashes[i] = dialect.Digest(email)
 	}
-	err := dialect.Each(r, emails, emails, !permissive, func(i int, repeat *service.Repeat) (err error) {
+	err := r.Each(dialect.Digest(emails), hashes, !permissive, func(i int, repeat *service.Repeat) (err error) {
 		ids[i], err = accept(r, emails[i], repeat)
 		if permissive && errors.As(err, &refused[i]) && dialect.Refused(refused[i]) {
 			return nil

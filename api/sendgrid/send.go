@@ -53,8 +53,8 @@ func send(r *dialect.Request) (dialect.Answer, error) {
 		}
 		return dialect.Answer{Status: http.StatusOK}, nil
 	}
-	mails := slices.Repeat([]string{dialect.Digest(q.Object)}, len(q.groups)) // they share most of it
-	err := dialect.Each(r, q.Object, mails, true, func(i int, repeat *service.Repeat) error {
+	hash := dialect.Digest(q.Object)
+	err := r.Each(hash, slices.Repeat([]string{hash}, len(q.groups)), true, func(i int, repeat *service.Repeat) error {
 		return q.accept(r, i, repeat)
 	})
 	header := http.Header{"X-Message-Id": {strings.ReplaceAll(q.first.String(), "-", "")}}

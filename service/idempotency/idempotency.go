@@ -96,14 +96,32 @@ func Once[T any](
 // Begun reports whether an earlier attempt of a user's request claimed its key. It claims nothing, so that a request
 // that is refused never uses up its key. If the store cannot be read, Begun returns false.
 func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (bool, error) {
+	c, err := g.earlier(ctx, user, r)
+	return !c.ID.IsZero(), err
+}
+
+// Done reports whether an earlier attempt of a user's request has succeeded.
+func (g *Guard) Done(ctx context.Context, user string, r Repeat) (bool, error) {
+	c, err := g.earlier(ctx, user, r)
+	if err != nil || c.ID.IsZero() || g.Stored == nil {
+		return c.Answer != nil, err
+	}
+	return g.Stored(ctx, c.ID)
+}
+
+// earlier returns the claim of an earlier attempt of a request, if there is one and the store can be read.
+func (g *Guard) earlier(ctx context.Context, user string, r Repeat) (models.Claim, error) {
 	if r.Key == "" {
-		return false, nil
+		return models.Claim{}, nil
 	}
 	there, err := g.Store.Claimed(ctx, r.storedKey(user))
-	if err == nil && there.Hash != r.Hash {
-		return false, errKeyReused()
+	switch {
+	case err != nil:
+		return models.Claim{}, nil //nolint:nilerr // as the comment says
+	case there.Hash != r.Hash:
+		return models.Claim{}, errKeyReused()
 	}
-	return err == nil, nil
+	return there, nil
 }
 
 // storedKey returns the key of the request in the store.
