@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	common "github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
@@ -142,21 +144,23 @@ func TestStages(t *testing.T) {
 // was ready too late is used for the next call.
 func TestSecondHalf(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, map[string]string{"": "slow 220 test.example ESMTP"})
-	p := newAdapter(t, s)
-	p.timeout = time.Second
-	c := call(2)
-	require.Equal(t, "unavailable unavailable", classes(t, c, p.Send(t.Context(), c)))
-	require.Empty(t, s.taken())
-	require.Equal(t, "accepted accepted", classes(t, c, p.Send(t.Context(), c)))
-	require.Len(t, s.taken(), 2)
-	require.Equal(t, 1, s.conns)
-	s = newServer(t, map[string]string{".": "slow 250 ok"})
-	p = newAdapter(t, s)
-	p.timeout = time.Second
-	parts := p.Send(t.Context(), c)
-	require.Equal(t, "accepted rejected_here", classes(t, c, parts))
-	require.Equal(t, 1, parts[1].Fewer)
+	synctest.Test(t, func(t *testing.T) {
+		network, c := testkit.NewNetwork(t), call(2)
+		s := serveOn(t, network.Listen(), map[string]string{"": "slow 220 test.example ESMTP"})
+		p := newAdapter(t, s)
+		p.connect = network.Dial
+		require.Equal(t, "unavailable unavailable", classes(t, c, p.Send(t.Context(), c)))
+		require.Empty(t, s.taken())
+		require.Equal(t, "accepted accepted", classes(t, c, p.Send(t.Context(), c)))
+		require.Len(t, s.taken(), 2)
+		require.Equal(t, 1, s.conns)
+		s = serveOn(t, network.Listen(), map[string]string{".": "slow 250 ok"})
+		p = newAdapter(t, s)
+		p.connect = network.Dial
+		parts := p.Send(t.Context(), c)
+		require.Equal(t, "accepted rejected_here", classes(t, c, parts))
+		require.Equal(t, 1, parts[1].Fewer)
+	})
 }
 
 // TestMailIsComplete: what arrives has the values of its recipient, and lines with a dot as they were.

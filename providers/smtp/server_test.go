@@ -14,7 +14,7 @@ import (
 
 // server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT, DATA,
 // "." for the end of the content, RSET, AUTH, and "" for the greeting. "drop" closes the connection instead, "hang" never
-// answers, "after " before a reply drops the connection after it, and "slow " is a reply after 600 ms.
+// answers, "after " before a reply drops the connection after it, and "slow " is a reply after 36 s.
 type server struct {
 	address string
 	replies map[string]string
@@ -40,6 +40,12 @@ func newServer(t *testing.T, replies map[string]string, caps ...string) *server 
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return serveOn(t, l, replies, caps...)
+}
+
+// serveOn starts a server that accepts the connections of l.
+func serveOn(t *testing.T, l net.Listener, replies map[string]string, caps ...string) *server {
+	t.Helper()
 	s := &server{address: l.Addr().String(), replies: replies, caps: caps, hung: make(chan struct{}, 10), ended: make(chan struct{})}
 	s.all.Go(func() {
 		for {
@@ -74,7 +80,7 @@ func (s *server) say(c net.Conn, command, usual string) bool {
 	if slow {
 		select {
 		case <-s.ended:
-		case <-time.After(600 * time.Millisecond):
+		case <-time.After(36 * time.Second):
 		}
 	}
 	reply, last := strings.CutPrefix(reply, "after ")

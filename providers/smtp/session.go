@@ -130,7 +130,7 @@ func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 	if strings.HasPrefix(p.address, "/") {
 		network = "unix"
 	}
-	raw, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, p.address)
+	raw, err := p.connect(ctx, network, p.address)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ type Adapter struct {
 	roots    *x509.CertPool // nil: those of the system
 	hello    string
 	timeout  time.Duration
+	connect  func(ctx context.Context, network, address string) (net.Conn, error)
 	bounces  common.Bounces // without its password
 	account  atomic.Pointer[account]
 	sessions pool
@@ -119,7 +120,7 @@ func New(s settings.Settings) (*Adapter, error) {
 	}
 	s = s.WithDefaults()
 	p := &Adapter{name: s.Name, bounces: s.Bounces, lmtp: s.Kind == "lmtp", host: s.Host, address: s.Host, tls: security(&s), timeout: s.Timeout,
-		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns)}
+		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns), connect: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}
 	if !strings.HasPrefix(s.Host, "/") {
 		p.address = net.JoinHostPort(s.Host, strconv.Itoa(cmp.Or(s.Port, ports[p.tls])))
 	}
