@@ -4,7 +4,8 @@
 // A failed test that uses a real clock, a server or a browser runs again, alone, twice. If both runs pass, it is listed
 // as flaky and does not fail the run. More than two flaky tests fail it. Other tests never run again.
 //
-// With -limit, a test that took longer fails the run, unless a file lists it with a reason.
+// With -limit, a test that took longer runs again, alone, twice. It fails the run if it takes longer both times, unless a
+// file lists it with a reason.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,11 +49,11 @@ func main() {
 }
 
 // goTest returns a function that runs a test alone, twice, and writes its output to a file.
-func goTest(ctx context.Context) func(*failure, string) bool {
-	return func(f *failure, log string) bool {
+func goTest(ctx context.Context) func(*failure, string) rerun {
+	return func(f *failure, log string) rerun {
 		out, err := os.Create(filepath.Clean(log))
 		if err != nil {
-			return false
+			return rerun{}
 		}
 		defer func() { _ = out.Close() }()
 		args := append([]string{"test"}, f.flags...)
@@ -61,14 +63,28 @@ func goTest(ctx context.Context) func(*failure, string) bool {
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 10 * time.Second
 		if cmd.Run() != nil {
-			return false
+			return rerun{}
 		}
 		text, err := os.ReadFile(filepath.Clean(log))
-		return err == nil && passedTwice(f.root(), string(text))
+		if err != nil {
+			return rerun{}
+		}
+		return readRerun(f.root(), string(text))
 	}
 }
 
-// passedTwice reports whether the output of go test -v says that a test passed twice, and skipped nothing.
-func passedTwice(test, output string) bool {
-	return strings.Count("\n"+output, "\n--- PASS: "+test+" ") == 2 && !strings.Contains(output, "--- SKIP: ")
+// readRerun reads the output of go test -v. A test that skipped something has not passed.
+func readRerun(test, output string) rerun {
+	var times []time.Duration
+	for line := range strings.Lines(output) {
+		rest, ok := strings.CutPrefix(line, "--- PASS: "+test+" (")
+		took, err := time.ParseDuration(strings.TrimSuffix(strings.TrimSpace(rest), ")"))
+		if ok && err == nil {
+			times = append(times, took)
+		}
+	}
+	if len(times) != 2 || strings.Contains(output, "--- SKIP: ") {
+		return rerun{}
+	}
+	return rerun{passed: true, shorter: slices.Min(times)}
 }

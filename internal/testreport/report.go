@@ -18,25 +18,28 @@ import (
 const (
 	slowest  = 10 // tests in the list of the slowest
 	maxFlaky = 2  // flaky tests that a run may have
+	maxSlow  = 20 // tests over the limit that are measured again
 	maxLines = 60 // lines of a failed test's output
 )
 
 // report judges a run.
 type report struct {
 	out   io.Writer
-	again func(f *failure, log string) bool // runs a test alone, twice; true if it passed both times
+	again func(f *failure, log string) rerun
 	limit time.Duration
 
 	passed   int
 	failures []failure
 	cases    []outcome
 	red      []outcome // tests that failed
+	held     []string  // tests over the limit that were within it alone
 }
 
 // failure is a test that failed, or a package that failed without a failed test.
 type failure struct {
 	pkg, test string // no test: the package
 	why       string
+	slow      bool     // it passed, over the limit
 	flags     []string // of go test
 	log       string   // folder and name without extension
 }
@@ -47,10 +50,21 @@ func (f *failure) root() string {
 	return root
 }
 
+// againLog returns the name of the log of a test that runs again.
+func (f *failure) againLog() string { return fmt.Sprintf("%s.%s.again.log", f.log, f.root()) }
+
+// rerun is the result of a test that ran alone, twice.
+type rerun struct {
+	passed  bool // both times
+	shorter time.Duration
+}
+
 // outcome is a test that ran.
 type outcome struct {
 	pkg, test string
 	took      time.Duration
+	flags     []string // of go test
+	log       string   // folder and name without extension
 }
 
 // folder judges all logs of a folder. Beside NAME.json, NAME.flags has the flags of go test, one on each line.
@@ -79,6 +93,7 @@ func (r *report) folder(dir, slow string, names bool) (good bool, err error) {
 	}
 	r.checkLimit(allowed)
 	r.checkTwins()
+	r.measureAgain()
 	flaky := r.runAgain()
 	r.print(flaky)
 	return len(r.failures) == 0 && len(flaky) <= maxFlaky, nil
@@ -107,7 +122,7 @@ func (r *report) read(log string) error {
 	for _, pkg := range run.Packages() {
 		p := run.Package(pkg)
 		for _, c := range p.Passed {
-			r.cases = append(r.cases, outcome{pkg, c.Test.Name(), c.Elapsed})
+			r.cases = append(r.cases, outcome{pkg, c.Test.Name(), c.Elapsed, flags, name})
 		}
 		r.passed += len(p.Passed)
 		r.readFailed(p, pkg, flags, name)
@@ -123,7 +138,7 @@ func (r *report) readFailed(p *testjson.Package, pkg string, flags []string, log
 	}
 	roots := map[string]int{}
 	for _, c := range p.Failed {
-		r.red = append(r.red, outcome{pkg, c.Test.Name(), c.Elapsed})
+		r.red = append(r.red, outcome{pkg, c.Test.Name(), c.Elapsed, flags, log})
 		root, _ := c.Test.Split()
 		text := strings.Join(p.OutputLines(c), "")
 		if i, ok := roots[root]; ok {
@@ -152,7 +167,7 @@ func (r *report) checkLimit(allowed map[string]bool) {
 		if c.took > r.limit && !strings.Contains(c.test, "/") && !allowed[pkg+" "+c.test] {
 			why := fmt.Sprintf("took %.1f s of %.1f s; make it faster, or list it with a reason\n",
 				c.took.Seconds(), r.limit.Seconds())
-			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why})
+			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why, slow: true, flags: c.flags, log: c.log})
 		}
 	}
 }
@@ -256,8 +271,7 @@ func (r *report) runAgain() (flaky []failure) {
 	}
 	var left []failure
 	for _, f := range r.failures {
-		log := fmt.Sprintf("%s.%s.again.log", f.log, f.root())
-		if mayRunAgain(&f) && r.again(&f, log) {
+		if log := f.againLog(); mayRunAgain(&f) && r.again(&f, log).passed {
 			f.log = log
 			flaky = append(flaky, f)
 			continue
@@ -268,12 +282,29 @@ func (r *report) runAgain() (flaky []failure) {
 	return flaky
 }
 
+// measureAgain takes tests off the failures that are within the limit alone: other processes held them up.
+func (r *report) measureAgain() {
+	measured := 0
+	r.failures = slices.DeleteFunc(r.failures, func(f failure) bool {
+		if measured == maxSlow || !f.slow {
+			return false
+		}
+		measured++
+		alone := r.again(&f, f.againLog())
+		if !alone.passed || alone.shorter > r.limit {
+			return false
+		}
+		r.held = append(r.held, fmt.Sprintf("%s %s took %.1f s alone", short(f.pkg), f.test, alone.shorter.Seconds()))
+		return true
+	})
+}
+
 // real are words in test files that use a real clock, a server or a browser.
 var real = []string{"Eventually(", "time.Sleep(", "time.Now()", "httptest.", "testkit.", "chromedp."}
 
 // mayRunAgain reports whether a failed test is of a package with such tests.
 func mayRunAgain(f *failure) bool {
-	if f.test == "" || f.flags == nil || f.log == "" {
+	if f.test == "" || f.slow || f.flags == nil || f.log == "" {
 		return false
 	}
 	_, dir, _ := strings.Cut(f.pkg, "safedelivr/safedelivr")
@@ -297,6 +328,9 @@ func (r *report) print(flaky []failure) {
 			p("%8.1f s  %s %s", c.took.Seconds(), short(c.pkg), c.test)
 			n++
 		}
+	}
+	for _, test := range r.held {
+		p("SLOW  %s, and longer than it may beside others", test)
 	}
 	for _, f := range flaky {
 		p("FLAKY %s %s failed once, and passed twice alone: %s", short(f.pkg), f.test, f.log)

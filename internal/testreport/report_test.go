@@ -48,11 +48,11 @@ func ended(pkg, test, action string, seconds float64) []line {
 func judged(t *testing.T, dir, slow string, limit time.Duration, passes bool) (good bool, out string, again []string) {
 	t.Helper()
 	var text strings.Builder
-	r := report{out: &text, limit: limit, again: func(f *failure, log string) bool {
+	r := report{out: &text, limit: limit, again: func(f *failure, log string) rerun {
 		require.Equal(t, []string{"-race", "-count=1"}, f.flags)
 		require.True(t, strings.HasPrefix(log, dir))
 		again = append(again, f.root())
-		return passes
+		return rerun{passed: passes, shorter: time.Second}
 	}}
 	good, err := r.folder(dir, slow, false)
 	require.NoError(t, err)
@@ -166,6 +166,12 @@ func TestSlow(t *testing.T) {
 	good, out, _ := judged(t, dir, "", 2*time.Second, false)
 	require.False(t, good)
 	require.Contains(t, out, "took 2.5 s of 2.0 s")
+	good, out, again := judged(t, dir, "", 2*time.Second, true)
+	require.True(t, good, out)
+	require.Contains(t, out, "SLOW  ./models TestA took 1.0 s alone")
+	require.Equal(t, []string{"TestA"}, again)
+	good, out, _ = judged(t, dir, "", 900*time.Millisecond, true)
+	require.False(t, good, out)
 	slow := filepath.Join(t.TempDir(), "slow.txt")
 	require.NoError(t, os.WriteFile(slow, []byte("# comment\nmodels TestA many values\n"), 0o600))
 	good, out, _ = judged(t, dir, slow, 2*time.Second, false)
@@ -215,13 +221,13 @@ func TestNoLog(t *testing.T) {
 	require.ErrorContains(t, err, "no log")
 }
 
-// TestSkippedIsNotPassed: a test that is skipped when it runs again has not passed.
-func TestSkippedIsNotPassed(t *testing.T) {
+// TestReadRerun: a test that is skipped when it runs again has not passed. The shorter time counts.
+func TestReadRerun(t *testing.T) {
 	t.Parallel()
 	const pass, skip = "=== RUN   TestA\n--- PASS: TestA (0.01s)\n", "=== RUN   TestA\n--- SKIP: TestA (0.01s)\n"
-	require.True(t, passedTwice("TestA", pass+pass+"PASS\n"))
-	require.False(t, passedTwice("TestA", skip+skip+"PASS\n"))
-	require.False(t, passedTwice("TestA", pass+pass+"    --- SKIP: TestA/b (0.00s)\n"))
-	require.False(t, passedTwice("TestA", "PASS\n"))
-	require.False(t, passedTwice("Test", pass+pass))
+	require.Equal(t, rerun{true, 10 * time.Millisecond}, readRerun("TestA", "--- PASS: TestA (3.50s)\n"+pass+"PASS\n"))
+	for _, output := range []string{skip + skip + "PASS\n", pass + pass + "    --- SKIP: TestA/b (0.00s)\n", "PASS\n", pass} {
+		require.Zero(t, readRerun("TestA", output), output)
+	}
+	require.Zero(t, readRerun("Test", pass+pass))
 }
