@@ -131,6 +131,11 @@ func TestStandstills(t *testing.T) {
 	} {
 		require.Equal(t, want, s.within(at(span[0]), at(span[1])), span)
 	}
+	s.add(at(20), at(21))
+	require.False(t, s.within(at(20), at(21)), "it is too short for workers to have stood still with certainty")
+	for span, want := range map[[2]int]int{{1, 10}: 9, {12, 14}: 1, {11, 12}: 0, {9, 25}: 12} {
+		require.Equal(t, time.Duration(want)*time.Second, s.ran(at(span[0]), at(span[1])), span)
+	}
 }
 
 // TestLastCall requires that an unknown answer to a repeat does not hide the answer of the call itself.
