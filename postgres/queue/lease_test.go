@@ -74,7 +74,7 @@ func hang() (h models.Handler, began chan struct{}, release func()) {
 		first()
 		<-over
 		return models.Done()
-	}, began, func() { close(over) }
+	}, began, sync.OnceFunc(func() { close(over) })
 }
 
 // rows counts the rows that match a condition.
@@ -107,23 +107,22 @@ func TestDeadProcessGivesMessagesBack(t *testing.T) {
 	require.Eventually(t, func() bool { return rows(t, c, "true") == 0 }, patience, 5*time.Millisecond)
 }
 
-// A handler may run for many times the lease. No other one gets its message.
+// A handler may run for longer than the lease. No other one gets its message.
 func TestLeaseOfLongHandlerIsRenewed(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t)
-	c.lease = 600 * time.Millisecond
+	c.lease = 5 * time.Second // renewed each third of it, with time left for a process that stands still
 	one, two := openWith(t, c), openWith(t, c)
-	var box, other counter
-	began := make(chan struct{})
-	subscribe(t, one, 1, func(ctx context.Context, m models.Message) models.Disposition {
-		close(began)
-		time.Sleep(5 * c.lease)
-		return box.handle(ctx, m)
-	})
+	var other counter
+	h, began, release := hang()
+	defer release()
+	subscribe(t, one, 1, h)
 	require.NoError(t, one.Publish(t.Context(), messages(1)...))
 	<-began
+	first := time.Now().Add(c.lease)
 	subscribe(t, two, 1, other.handle)
-	box.wait(t, 1)
+	require.Eventually(t, func() bool { return rows(t, c, "taken_until > $1", first.Add(c.lease)) == 1 }, patience, 5*time.Millisecond)
+	release()
 	require.Eventually(t, func() bool { return rows(t, c, "true") == 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, other.len())
 }
