@@ -293,6 +293,10 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shell, filepath.Join(home, "script"))
+	if setsid, err := exec.LookPath("setsid"); shell == "zsh" && err == nil {
+		// In a session of its own scripts/stress does not stop it: zsh takes a command that was stopped for one that failed.
+		cmd = exec.CommandContext(ctx, setsid, shell, filepath.Join(home, "script"))
+	}
 	cmd.Env, cmd.Dir, cmd.WaitDelay = env, home, 10*time.Second
 	out, err := cmd.CombinedOutput()
 	log, _ := os.ReadFile(filepath.Join(home, "server.log"))
