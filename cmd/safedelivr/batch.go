@@ -25,11 +25,8 @@ func batchCommand(c *cli) *cobra.Command {
 recipients it reaches, and how many are in flight: in calls to a provider that have begun and have no answer.
 Commands are idempotent. They are an operator's: the user of a batch that was stopped here cannot resume it.`,
 	}
-	for op, use := range map[string]string{
-		"stopBatch": "stop ID", "resumeBatch": "resume ID", "cancelBatch": "cancel ID", "tryBatch": "try ID",
-		"retryBatch": "retry ID", "releaseBatch": "release ID",
-	} {
-		cmd.AddCommand(doing(c, call{op: op, use: use, what: "batch"}, sayBatch(c)))
+	for op, verb := range verbs("batches") {
+		cmd.AddCommand(doing(c, call{op: op, use: verb + " ID", what: "batch"}, sayBatch(c)))
 	}
 	cmd.AddCommand(batchListCommand(c), batchRejectedCommand(c), batchRescheduleCommand(c),
 		doing(c, call{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -34,6 +35,18 @@ var operations = sync.OnceValue(func() map[string]operation.Operation {
 	}
 	return out
 })
+
+// verbs yields the operations that do something with a thing: "stop" with "batches". It leaves out some.
+func verbs(things string, but ...string) iter.Seq2[string, string] {
+	return func(yield func(op, verb string) bool) {
+		for name, o := range operations() {
+			of, verb := o.Verb()
+			if of == things && !slices.Contains(but, verb) && !yield(name, verb) {
+				return
+			}
+		}
+	}
+}
 
 // call is a command that is one call of the API. Its arguments are the parts of the path, and then fields of the body.
 // Its flags are the parameters of the query and the other fields.

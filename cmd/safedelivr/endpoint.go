@@ -98,10 +98,8 @@ func endpointCommand(c *cli) *cobra.Command {
 			return nil
 		}),
 		replayEndpoint(c, of, say))
-	for op, use := range map[string]string{
-		"enableEndpoint": "enable ID", "disableEndpoint": "disable ID", "rotateEndpoint": "rotate ID",
-	} {
-		cmd.AddCommand(doing(c, call{op: op, use: use, whose: of}, say))
+	for op, verb := range verbs("endpoints", "test", "replay") {
+		cmd.AddCommand(doing(c, call{op: op, use: verb + " ID", whose: of}, say))
 	}
 	return cmd
 }

@@ -50,11 +50,8 @@ func providerCommand(c *cli) *cobra.Command {
 			return []any{p.Provider, n.Calls, n.Accepted, n.Refused, n.Unknown, n.Delivered, n.Failed, n.Deferred}
 		}),
 		providerCheckCommand(c), providerSuppressions(c))
-	for op, use := range map[string]string{
-		"providerProbe": "probe NAME", "providerOffline": "offline NAME", "providerOnline": "online NAME",
-		"providerDrain": "drain NAME",
-	} {
-		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "provider"}))
+	for op, verb := range verbs("providers") {
+		cmd.AddCommand(controlling(c, call{op: op, use: verb + " NAME", what: "provider"}))
 	}
 	return cmd
 }

@@ -41,11 +41,8 @@ func userCommand(c *cli) *cobra.Command {
 		}, func(_ context.Context, _ *operator, u *client.User) []any {
 			return []any{u.Name, u.ID, u.Created, listed(userStates(u), ""), u.DisabledWhy}
 		}))
-	for op, use := range map[string]string{
-		"pauseUser": "pause USER", "resumeUser": "resume USER", "disableUser": "disable USER", "enableUser": "enable USER",
-		"endSessions": "end-sessions USER",
-	} {
-		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "user"}))
+	for op, verb := range verbs("users") {
+		cmd.AddCommand(controlling(c, call{op: op, use: verb + " USER", what: "user"}))
 	}
 	return cmd
 }

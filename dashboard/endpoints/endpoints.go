@@ -2,6 +2,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -200,17 +201,15 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
 }
 
-// endpointCommands are the operations by the last part of a path.
-var endpointCommands = map[string]string{
-	"test": "testEndpoint", "rotate": "rotateEndpoint", "remove": "removeEndpoint", "repeat": "replayEndpoint",
-	"enable": "enableEndpoint", "disable": "disableEndpoint", "replay": "replayEndpoint",
-}
+// endpointForms are the operations whose last part of a path is no verb of theirs.
+var endpointForms = map[string]string{"remove": "removeEndpoint", "repeat": "replayEndpoint"}
 
 // controlEndpoint is POST /endpoints/{id}/{do}.
 func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	o, owner := ownedBy(r, v)
 	id, do := r.PathValue("id"), r.PathValue("do")
-	out, _, err := p.web.Operations.Command(w, r, v.Caller(), endpointCommands[do])
+	out, _, err := p.web.Operations.Command(w, r, v.Caller(),
+		cmp.Or(endpointForms[do], p.web.Operations.Verb("endpoints", do)))
 	if err != nil {
 		return err
 	}

@@ -42,12 +42,6 @@ func (c *Commands) Routes() web.Routes {
 	}}
 }
 
-// batchActions maps the last part of a path to the operation on a batch.
-var batchActions = map[string]string{
-	"stop": "stopBatch", "resume": "resumeBatch", "cancel": "cancelBatch", "try": "tryBatch", "retry": "retryBatch",
-	"release": "releaseBatch",
-}
-
 // retryable counts failed messages: free can be sent again without the risk of a
 // double, held have an unknown outcome.
 func retryable(c *client.Counts) (free, held int64) {
@@ -221,7 +215,7 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 
 // controlBatch is POST /batches/{id}/{do}.
 func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	out, _, err := c.web.Operations.Command(w, r, v.Caller(), batchActions[r.PathValue("do")])
+	out, _, err := c.web.Operations.Command(w, r, v.Caller(), c.web.Operations.Verb("batches", r.PathValue("do")))
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// userCommands are the operations on a user by the value of the button.
-var userCommands = map[string]string{
-	"open": "getUser", "senders": "setSenders", "pause": "pauseUser", "resume": "resumeUser", "disable": "disableUser",
-	"enable": "enableUser", "end-sessions": "endSessions",
-}
+// userForms are the operations on a user that are no verbs, by the value of the button.
+var userForms = map[string]string{"open": "getUser", "senders": "setSenders"}
 
 // controlUser is POST /operations/users, for operators: it sets the senders of a user, or
 // pauses, resumes, disables, enables or logs out the user, or opens the user's page.
@@ -28,7 +25,8 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 		return err
 	}
 	do, id, onPage := form.Get("do"), form.Text("id"), form.Get("page") == "user"
-	if userCommands[do] == "" {
+	name := cmp.Or(userForms[do], p.web.Operations.Verb("users", do))
+	if name == "" {
 		return web.ErrNoPage
 	}
 	if do != "senders" { // the fields of the other buttons
@@ -37,7 +35,7 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if do == "open" {
 		form.Own("why")
 	}
-	_, _, err = p.web.Operations.Do(r, v.Caller(), userCommands[do], form)
+	_, _, err = p.web.Operations.Do(r, v.Caller(), name, form)
 	if err != nil {
 		return form.Refused(err, func(status int) error {
 			if onPage {

@@ -459,11 +459,6 @@ func (p *Pages) flow(names []string) chart.Chart {
 	return c
 }
 
-// providerActions maps the last part of a path to the operation on a provider.
-var providerActions = map[string]string{
-	"offline": "providerOffline", "drain": "providerDrain", "online": "providerOnline", "probe": "providerProbe",
-}
-
 // askProvider is GET /providers/{name}/{do}, for operators.
 func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
@@ -496,7 +491,7 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 
 // switchProvider is POST /providers/{id}/{do}, for operators.
 func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), providerActions[r.PathValue("do")]); err != nil {
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), p.web.Operations.Verb("providers", r.PathValue("do"))); err != nil {
 		return err
 	}
 	p.tracker.refresh(r.Context()) // the next page shows it

@@ -165,6 +165,16 @@ func NewOperations(list []operation.Operation) Operations {
 	return out
 }
 
+// Verb returns the name of the operation that does something with a thing: "stop" with "batches"; "" if there is none.
+func (os Operations) Verb(things, verb string) string {
+	for name, o := range os {
+		if of, does := o.Verb(); of == things && does == verb {
+			return name
+		}
+	}
+	return ""
+}
+
 // Do carries out an operation with what a form and the parts of the path say.
 func (os Operations) Do(
 	r *http.Request, who service.Caller, name string, form *Form,

@@ -185,6 +185,16 @@ func (o *Operation) Path() string {
 	return path
 }
 
+// Verb returns what a route like POST /v1/batches/{id}/stop does with a thing: "batches" and "stop". They are empty for
+// other routes, and for those that create something.
+func (o *Operation) Verb() (things, verb string) {
+	parts := strings.Split(o.Path(), "/")
+	if o.Method() != http.MethodPost || o.Status == http.StatusCreated || len(parts) != 5 || parts[3][0] != '{' {
+		return "", ""
+	}
+	return parts[2], parts[4]
+}
+
 // Body returns the type of the body, or nil if the request has none.
 func (o *Operation) Body() reflect.Type {
 	if f, ok := o.In.FieldByName("Body"); ok {

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -99,4 +100,24 @@ func TestFields(t *testing.T) {
 	*(pointers["rate"].(*int)) = 7
 	require.Equal(t, body{inner: inner{"x"}, Rate: 7}, b)
 	require.NotContains(t, pointers, "-")
+}
+
+// TestVerb: a route that does something with a thing has a verb, and others have none.
+func TestVerb(t *testing.T) {
+	t.Parallel()
+	for route, want := range map[string][2]string{
+		"POST /v1/batches/{id}/stop":         {"batches", "stop"},
+		"POST /v1/templates/{name}/archive":  {"templates", "archive"},
+		"GET /v1/batches/{id}/logs":          {},
+		"POST /v1/batches":                   {},
+		"POST /v1/batches/bulk/stop":         {},
+		"POST /v1/users/{id}/keys/{key}/end": {},
+	} {
+		o := Operation{Route: route}
+		things, verb := o.Verb()
+		require.Equal(t, want, [2]string{things, verb}, route)
+	}
+	o := Operation{Route: "POST /v1/users/{id}/keys", Status: http.StatusCreated}
+	things, _ := o.Verb()
+	require.Empty(t, things)
 }
