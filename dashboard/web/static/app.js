@@ -180,10 +180,12 @@
     sessionStorage.removeItem(sent);
   };
 
-  // The draft is also stored at the server, shortly after the last change.
+  // The draft is also stored at the server, shortly after the last change. The page says that it is saved only while
+  // there is no newer change.
   let saving = 0;
   const saveSoon = (form) => {
     clearTimeout(saving);
+    document.getElementById("draft-state").textContent = "The last change is not saved yet.";
     saving = setTimeout(() => saveDraft(form), 1500);
   };
   const saveDraft = async (form, leaving) => {
@@ -203,7 +205,7 @@
       form.elements.draft_version.value = saved.version;
       keepDraft(form);
       history.replaceState(null, "", `/compose?draft=${saved.id}`);
-      state.textContent = `Draft saved at ${formats.second.format(new Date())}, without files.`;
+      if (!saving) state.textContent = `Draft saved at ${formats.second.format(new Date())}, without files.`;
       return;
     }
     state.textContent = "";
