@@ -73,17 +73,12 @@ func New(d Deps) (*Dashboard, error) {
 	}
 	accounts := login.NewAccounts(d.Store, d.Logger, d.GitHub, public)
 	frame, err := web.New(web.Config{
-		Store:     d.Store,
-		People:    d.Service.People,
-		Limits:    d.Service.Limits,
-		Accounts:  accounts,
-		Public:    public,
-		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{
-			login.Templates, overview.Templates, mail.Templates, compose.Templates, templates.Templates,
-			suppressions.Templates, endpoints.Templates, providers.Templates, operations.Templates, settings.Templates,
-			docs.Templates,
-		},
+		Store:      d.Store,
+		People:     d.Service.People,
+		Limits:     d.Service.Limits,
+		Accounts:   accounts,
+		Public:     public,
+		Providers:  web.NewProviders(d.Providers),
 		Operations: web.NewOperations(service.Operations(d.Service)),
 		Refuse:     d.Refuse,
 		Log:        d.Logger,

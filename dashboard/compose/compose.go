@@ -23,8 +23,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, nil)
+// views are the templates of this room.
+var views = web.NewTemplates(files, nil)
 
 //go:embed *.html
 var files embed.FS
@@ -43,7 +43,7 @@ func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages 
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
+	return web.Routes{Templates: views, Users: map[string]web.Handler{
 		"GET /compose":             p.compose,
 		"POST /compose":            p.send,
 		"POST /compose/preview":    p.preview,

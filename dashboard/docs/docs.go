@@ -12,15 +12,15 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/web"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, nil)
+// views are the templates of this room.
+var views = web.NewTemplates(files, nil)
 
 //go:embed *.html
 var files embed.FS
 
 // Routes returns the routes of the pages.
 func Routes(frame *web.Frame) web.Routes {
-	return web.Routes{Users: map[string]web.Handler{"GET /docs": pages{frame}.docs}}
+	return web.Routes{Templates: views, Users: map[string]web.Handler{"GET /docs": pages{frame}.docs}}
 }
 
 // pages are the pages about the API.

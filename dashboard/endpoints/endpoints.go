@@ -21,8 +21,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{"answer": answerWords})
+// views are the templates of this room.
+var views = web.NewTemplates(files, template.FuncMap{"answer": answerWords})
 
 //go:embed *.html
 var files embed.FS
@@ -41,6 +41,7 @@ func New(frame *web.Frame, of func(service.Caller) *endpoints.Endpoints) *Pages 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
+		Templates: views,
 		Users: map[string]web.Handler{
 			"GET /endpoints":            p.listEndpoints,
 			"POST /endpoints":           p.addEndpoint,

@@ -22,8 +22,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, nil)
+// views are the templates of this room.
+var views = web.NewTemplates(files, nil)
 
 //go:embed *.html
 var files embed.FS
@@ -42,7 +42,7 @@ func New(frame *web.Frame, accounts *Accounts, people *people.People) *Pages {
 
 // Routes returns the routes of the pages. They need no session.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Open: map[string]web.Handler{
+	return web.Routes{Templates: views, Open: map[string]web.Handler{
 		"GET /login":                 p.loginPage,
 		"GET /login/link":            p.linkPage,
 		"POST /login/link":           p.linkLogin,

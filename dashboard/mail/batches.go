@@ -24,8 +24,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, nil)
+// views are the templates of this room.
+var views = web.NewTemplates(files, nil)
 
 //go:embed *.html
 var files embed.FS
@@ -44,7 +44,7 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
+	return web.Routes{Templates: views, Users: map[string]web.Handler{
 		"GET /batches":                           p.batches,
 		"GET /live/batches":                      p.batchesEvents,
 		"GET /batches/{id}":                      p.batch,

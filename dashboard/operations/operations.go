@@ -24,8 +24,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{
+// views are the templates of this room.
+var views = web.NewTemplates(files, template.FuncMap{
 	"waitWords": func(code models.WaitCode) string { return cmp.Or(waitWords[code], string(code)) },
 	"blocked":   func(b models.Block) string { return blockWords(&b) },
 })
@@ -69,7 +69,7 @@ func (p *Pages) Routes() web.Routes {
 	for _, page := range operationsPages {
 		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
 	}
-	return web.Routes{Operators: routes}
+	return web.Routes{Templates: views, Operators: routes}
 }
 
 // waitWords say what mail waits for, as the heading of a row.

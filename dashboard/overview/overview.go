@@ -22,8 +22,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{"spark": chart.Sparkline, "eachDay": eachDay})
+// views are the templates of this room.
+var views = web.NewTemplates(files, template.FuncMap{"spark": chart.Sparkline, "eachDay": eachDay})
 
 //go:embed *.html
 var files embed.FS
@@ -43,7 +43,7 @@ func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
+	return web.Routes{Templates: views, Users: map[string]web.Handler{
 		"GET /{$}":           p.overview,
 		"GET /live/overview": p.overviewEvents,
 		"GET /statistics":    p.statistics,

@@ -26,8 +26,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{"final": finalOf, "spark": chart.Sparkline})
+// views are the templates of this room.
+var views = web.NewTemplates(files, template.FuncMap{"final": finalOf, "spark": chart.Sparkline})
 
 //go:embed *.html
 var files embed.FS
@@ -62,6 +62,7 @@ func (p *Pages) Run(ctx context.Context) { p.tracker.run(ctx) }
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
+		Templates: views,
 		Users: map[string]web.Handler{
 			"GET /providers":      p.providers,
 			"GET /live/providers": p.providersEvents,

@@ -19,8 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, nil)
+// views are the templates of this room.
+var views = web.NewTemplates(files, nil)
 
 //go:embed *.html
 var files embed.FS
@@ -51,7 +51,7 @@ func (p *Pages) Routes() web.Routes {
 	for _, page := range settingsPages {
 		routes["GET "+settingsPath(page.name)] = p.settings(page.name)
 	}
-	return web.Routes{Users: routes}
+	return web.Routes{Templates: views, Users: routes}
 }
 
 // settingsView has what one of the pages of Settings shows.

@@ -23,8 +23,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Templates are the pages of this room.
-var Templates = web.NewTemplates(files, template.FuncMap{"suppressed": reasonWords})
+// views are the templates of this room.
+var views = web.NewTemplates(files, template.FuncMap{"suppressed": reasonWords})
 
 //go:embed *.html
 var files embed.FS
@@ -42,7 +42,7 @@ func New(frame *web.Frame, lists *suppressions.Lists) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
+	return web.Routes{Templates: views, Users: map[string]web.Handler{
 		"GET /suppressions":                 p.suppressions,
 		"GET /suppressions/export.csv":      p.exportSuppressions,
 		"POST /suppressions":                p.addSuppression,

@@ -6,6 +6,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"fmt"
@@ -32,7 +33,6 @@ type Config struct {
 	Accounts   Accounts
 	Public     *url.URL // URL for browsers; cookies are Secure if its scheme is https
 	Providers  *Providers
-	Templates  []*Templates // of the rooms
 	Operations Operations
 	// Refuse answers a program that asks for a path of no page, or for one that has only these methods.
 	Refuse func(w http.ResponseWriter, r *http.Request, methods []string)
@@ -44,7 +44,7 @@ type Frame struct {
 	Config
 	Sessions *Sessions
 
-	sets    parsers
+	views   Templates // of all rooms
 	assets  *assets
 	live    *hub
 	keeping keptBudget // of the forms that are kept
@@ -58,23 +58,15 @@ func New(c Config) (*Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Frame{
+	return &Frame{
 		Config:   c,
 		Sessions: &Sessions{store: c.Store},
-		sets:     parsers{},
+		views:    maps.Clone(frameViews),
 		assets:   assets,
 		live:     newHub(c.Log),
 		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
 		mux:      http.NewServeMux(),
-	}
-	for _, t := range append(c.Templates, frameTemplates) {
-		sets, err := t.load()
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(f.sets, sets)
-	}
-	return f, nil
+	}, nil
 }
 
 // Close ends all live connections, and waits for what Go started. Open pages say that the connection is lost, and
@@ -84,8 +76,9 @@ func (f *Frame) Close() { f.live.close() }
 // Go runs a function until Close.
 func (f *Frame) Go(run func(ctx context.Context)) { f.live.wg.Go(func() { run(f.live.ctx) }) }
 
-// Routes are the handlers of a room by their patterns.
+// Routes are the pages of a room: their templates, and the handlers by their patterns.
 type Routes struct {
+	Templates Templates
 	Open      map[string]Handler // need no session, and get no visitor
 	Users     map[string]Handler
 	Operators map[string]Handler // other users do not see that they exist
@@ -96,6 +89,7 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 	f.mux.Handle("GET /assets/{name...}", f.assets)
 	f.mux.HandleFunc("/", f.noRoute)
 	for _, room := range rooms {
+		maps.Copy(f.views, room.Templates)
 		for pattern, h := range room.Open {
 			f.mux.Handle(pattern, f.forAll(h))
 		}
@@ -133,57 +127,61 @@ func (f *Frame) NameOf(ctx context.Context, id string) string {
 //go:embed *.html shared/*.html
 var files embed.FS
 
-// frameTemplates are the pages of the frame itself.
-var frameTemplates = NewTemplates(files, nil)
+// frameViews are the pages of the frame itself.
+var frameViews = NewTemplates(files, nil)
 
-// parse returns the template of a page, with the layout. It parses the files at its first call: all pages together take
-// megabytes, and most processes show few.
-type parse func() (*template.Template, error)
+// Templates are the pages of a room by name, over the parts that all rooms share. The first call of a function parses
+// the files: all pages together take megabytes, and most processes show few.
+type Templates map[string]func() (*template.Template, error)
 
-// parsers are the pages by name.
-type parsers map[string]parse
+// NewTemplates returns the pages of a room: its files *.html, in which its functions can be used besides those of all
+// rooms. parts.html has parts that its pages share.
+func NewTemplates(room fs.FS, funcs template.FuncMap) Templates {
+	names, _ := fs.Glob(room, "*.html") // an error means a wrong pattern
+	parts := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "parts.html" })
+	out := Templates{}
+	for _, name := range names {
+		out[strings.TrimSuffix(name, ".html")] = sync.OnceValues(func() (*template.Template, error) {
+			set, err := sharedParts()
+			if err == nil {
+				set, err = set.Clone()
+			}
+			if err == nil {
+				_, err = set.Funcs(funcs).ParseFS(room, append(slices.Clone(parts), name)...)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("template %s: %w", name, err)
+			}
+			return set, nil
+		})
+	}
+	return out
+}
 
-// page returns the template of a page.
-func (p parsers) page(name string) (*template.Template, error) {
-	parse := p[name]
+// page returns the template of a page, with the layout.
+func (t Templates) page(name string) (*template.Template, error) {
+	parse := t[name]
 	if parse == nil {
 		return nil, fmt.Errorf("there is no page %s", name)
 	}
 	return parse()
 }
 
-// Templates are the pages of a room, over the parts that all rooms share.
-type Templates struct {
-	load func() (parsers, error)
-}
-
-// NewTemplates returns the pages of a room: its files *.html, in which its functions can be used besides those of all
-// rooms. parts.html has parts that its pages share.
-func NewTemplates(room fs.FS, funcs template.FuncMap) *Templates {
-	return &Templates{load: sync.OnceValues(func() (parsers, error) {
-		names, err := fs.Glob(room, "*.html")
-		if err != nil {
-			return nil, err
+// Parts renders named parts of a page for live events.
+func (t Templates) Parts(name string, data any, wanted ...string) (Parts, error) {
+	page, err := t.page(name)
+	if err != nil {
+		return nil, err
+	}
+	out := Parts{}
+	for _, part := range wanted {
+		var b bytes.Buffer
+		if err := page.ExecuteTemplate(&b, part, data); err != nil {
+			return nil, fmt.Errorf("part %s of page %s: %w", part, name, err)
 		}
-		parts := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "parts.html" })
-		sets := parsers{}
-		for _, name := range names {
-			sets[strings.TrimSuffix(name, ".html")] = sync.OnceValues(func() (*template.Template, error) {
-				set, err := sharedParts()
-				if err == nil {
-					set, err = set.Clone()
-				}
-				if err == nil {
-					_, err = set.Funcs(funcs).ParseFS(room, append(slices.Clone(parts), name)...)
-				}
-				if err != nil {
-					return nil, fmt.Errorf("template %s: %w", name, err)
-				}
-				return set, nil
-			})
-		}
-		return sets, nil
-	})}
+		out[part] = b.Bytes()
+	}
+	return out, nil
 }
 
 // sharedParts returns the layout and the parts that all rooms share.

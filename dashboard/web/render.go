@@ -37,19 +37,7 @@ type Page struct {
 
 // Parts renders named parts of a page for live events.
 func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
-	page, err := f.sets.page(name)
-	if err != nil {
-		return nil, err
-	}
-	out := Parts{}
-	for _, part := range wanted {
-		var b bytes.Buffer
-		if err := page.ExecuteTemplate(&b, part, data); err != nil {
-			return nil, fmt.Errorf("part %s of page %s: %w", part, name, err)
-		}
-		out[part] = b.Bytes()
-	}
-	return out, nil
+	return f.views.Parts(name, data, wanted...)
 }
 
 // Render writes a page. It renders all of it first, so that a failing template writes nothing.
@@ -58,7 +46,7 @@ func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, statu
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}
-	page, err := f.sets.page(name)
+	page, err := f.views.page(name)
 	if err != nil {
 		return err
 	}
