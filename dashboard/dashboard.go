@@ -93,17 +93,17 @@ func New(d Deps) (*Dashboard, error) {
 	troubles := attention.New(d.Service)
 	messages := mail.New(frame, d.Service)
 	editor := templates.New(frame, d.Service)
-	b.rooms = []web.Routes{
+	b.rooms = []web.Routes{ // in the order of the navigation
 		frame.Routes(),
 		login.New(frame, accounts, d.Service.People).Routes(),
-		overview.New(frame, d.Service, b.providers, troubles).Routes(),
-		messages.Routes(),
-		mail.NewCommands(messages, d.Service).Routes(),
 		compose.New(frame, d.Service, editor).Routes(),
 		editor.Routes(),
+		messages.Routes(),
+		mail.NewCommands(messages, d.Service).Routes(),
+		overview.New(frame, d.Service, b.providers, troubles).Routes(),
 		suppressions.New(frame, d.Service.Suppressions).Routes(),
-		endpoints.New(frame, d.Service.Endpoints).Routes(),
 		b.providers.Routes(),
+		endpoints.New(frame, d.Service.Endpoints).Routes(),
 		operations.New(frame, d.Service, b.providers, troubles).Routes(),
 		settings.New(frame, d.Service, b.providers).Routes(),
 		docs.Routes(frame),

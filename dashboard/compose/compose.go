@@ -43,16 +43,20 @@ func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages 
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Templates: views, Users: map[string]web.Handler{
-		"GET /compose":             p.compose,
-		"POST /compose":            p.send,
-		"POST /compose/preview":    p.preview,
-		"POST /compose/columns":    p.showColumns,
-		"POST /compose/summary":    p.showSummary,
-		"GET /drafts":              p.listDrafts,
-		"POST /drafts":             p.saveDraft,
-		"POST /drafts/{id}/delete": p.deleteDraft,
-	}}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "compose", Group: web.NavSend, To: "/compose", Icon: "pen", Text: "Compose"}},
+		Users: map[string]web.Handler{
+			"GET /compose":             p.compose,
+			"POST /compose":            p.send,
+			"POST /compose/preview":    p.preview,
+			"POST /compose/columns":    p.showColumns,
+			"POST /compose/summary":    p.showSummary,
+			"GET /drafts":              p.listDrafts,
+			"POST /drafts":             p.saveDraft,
+			"POST /drafts/{id}/delete": p.deleteDraft,
+		},
+	}
 }
 
 // composeView is the form as it was entered, and what it says of the batch.

@@ -20,7 +20,11 @@ var files embed.FS
 
 // Routes returns the routes of the pages.
 func Routes(frame *web.Frame) web.Routes {
-	return web.Routes{Templates: views, Users: map[string]web.Handler{"GET /docs": pages{frame}.docs}}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "docs", Group: web.NavRun, To: "/docs", Icon: "book", Text: "Docs"}},
+		Users:     map[string]web.Handler{"GET /docs": pages{frame}.docs},
+	}
 }
 
 // pages are the pages about the API.

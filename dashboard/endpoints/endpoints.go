@@ -42,6 +42,7 @@ func New(frame *web.Frame, of func(service.Caller) *endpoints.Endpoints) *Pages 
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
+		Entries:   []web.Entry{{Name: "endpoints", Group: web.NavRun, To: "/endpoints", Icon: "bolt", Text: "Endpoints"}},
 		Users: map[string]web.Handler{
 			"GET /endpoints":            p.listEndpoints,
 			"POST /endpoints":           p.addEndpoint,

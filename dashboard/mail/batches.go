@@ -44,20 +44,27 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Templates: views, Users: map[string]web.Handler{
-		"GET /batches":                           p.batches,
-		"GET /live/batches":                      p.batchesEvents,
-		"GET /batches/{id}":                      p.batch,
-		"GET /live/batches/{id}":                 p.batchEvents,
-		"GET /batches/{id}/export.csv":           p.exportBatch,
-		"GET /batches/{id}/attachments/{number}": p.attachment,
-		"GET /search":                            p.search,
-		"GET /logs":                              p.logs,
-		"GET /logs/{id}":                         p.logPage,
-		"GET /logs/{id}/mail":                    p.mailOfLog,
-		"GET /logs/{id}/requests/{provider}":     p.requestOfLog,
-		"GET /live/logs/{id}":                    p.logEvents,
-	}}
+	return web.Routes{
+		Templates: views,
+		Entries: []web.Entry{
+			{Name: "batches", Group: web.NavSend, To: "/batches", Icon: "layers", Text: "Batches"},
+			{Name: "logs", Group: web.NavWatch, To: "/logs", Icon: "inbox", Text: "Recipients"},
+		},
+		Users: map[string]web.Handler{
+			"GET /batches":                           p.batches,
+			"GET /live/batches":                      p.batchesEvents,
+			"GET /batches/{id}":                      p.batch,
+			"GET /live/batches/{id}":                 p.batchEvents,
+			"GET /batches/{id}/export.csv":           p.exportBatch,
+			"GET /batches/{id}/attachments/{number}": p.attachment,
+			"GET /search":                            p.search,
+			"GET /logs":                              p.logs,
+			"GET /logs/{id}":                         p.logPage,
+			"GET /logs/{id}/mail":                    p.mailOfLog,
+			"GET /logs/{id}/requests/{provider}":     p.requestOfLog,
+			"GET /live/logs/{id}":                    p.logEvents,
+		},
+	}
 }
 
 // Row is a batch in a list.

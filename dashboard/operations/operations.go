@@ -69,7 +69,11 @@ func (p *Pages) Routes() web.Routes {
 	for _, page := range operationsPages {
 		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
 	}
-	return web.Routes{Templates: views, Operators: routes}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "operations", Group: web.NavRun, To: "/operations", Icon: "gauge", Text: "Operations"}},
+		Operators: routes,
+	}
 }
 
 // waitWords say what mail waits for, as the heading of a row.

@@ -43,11 +43,18 @@ func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Templates: views, Users: map[string]web.Handler{
-		"GET /{$}":           p.overview,
-		"GET /live/overview": p.overviewEvents,
-		"GET /statistics":    p.statistics,
-	}}
+	return web.Routes{
+		Templates: views,
+		Entries: []web.Entry{
+			{Name: "overview", Group: web.NavTop, To: "/", Icon: "home", Text: "Overview"},
+			{Name: "statistics", Group: web.NavWatch, To: "/statistics", Icon: "bars", Text: "Statistics"},
+		},
+		Users: map[string]web.Handler{
+			"GET /{$}":           p.overview,
+			"GET /live/overview": p.overviewEvents,
+			"GET /statistics":    p.statistics,
+		},
+	}
 }
 
 // overviewView is the first page.

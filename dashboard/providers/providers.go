@@ -63,6 +63,7 @@ func (p *Pages) Run(ctx context.Context) { p.tracker.run(ctx) }
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
+		Entries:   []web.Entry{{Name: "providers", Group: web.NavRun, To: "/providers", Icon: "route", Text: "Providers"}},
 		Users: map[string]web.Handler{
 			"GET /providers":      p.providers,
 			"GET /live/providers": p.providersEvents,

@@ -51,7 +51,11 @@ func (p *Pages) Routes() web.Routes {
 	for _, page := range settingsPages {
 		routes["GET "+settingsPath(page.name)] = p.settings(page.name)
 	}
-	return web.Routes{Templates: views, Users: routes}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "settings", Group: web.NavRun, To: "/settings/keys", Icon: "key", Text: "Settings"}},
+		Users:     routes,
+	}
 }
 
 // settingsView has what one of the pages of Settings shows.

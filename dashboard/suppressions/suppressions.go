@@ -42,14 +42,18 @@ func New(frame *web.Frame, lists *suppressions.Lists) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Templates: views, Users: map[string]web.Handler{
-		"GET /suppressions":                 p.suppressions,
-		"GET /suppressions/export.csv":      p.exportSuppressions,
-		"POST /suppressions":                p.addSuppression,
-		"GET /suppressions/{email}/remove":  p.askSuppression,
-		"POST /suppressions/{email}/remove": p.removeSuppression,
-		"POST /selected/suppress":           p.suppressSelected,
-	}}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "suppressions", Group: web.NavWatch, To: "/suppressions", Icon: "stop", Text: "Suppressions"}},
+		Users: map[string]web.Handler{
+			"GET /suppressions":                 p.suppressions,
+			"GET /suppressions/export.csv":      p.exportSuppressions,
+			"POST /suppressions":                p.addSuppression,
+			"GET /suppressions/{email}/remove":  p.askSuppression,
+			"POST /suppressions/{email}/remove": p.removeSuppression,
+			"POST /selected/suppress":           p.suppressSelected,
+		},
+	}
 }
 
 // suppressionsView is a page of a suppression list, and the form that adds an address.

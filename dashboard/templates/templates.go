@@ -44,15 +44,19 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
 	then := p.web.Operations.Then
-	return web.Routes{Templates: views, Users: map[string]web.Handler{
-		"GET /templates":                 p.list,
-		"GET /templates/{name}":          p.template,
-		"POST /templates/{name}":         p.saveTemplate,
-		"POST /templates/{name}/preview": p.previewTemplate,
-		"POST /templates/{name}/values":  p.showValues,
-		"POST /templates/{name}/publish": then("publishTemplate", "/templates/{name}?done=published"),
-		"POST /templates/{name}/archive": then("archiveTemplate", "/templates/{name}?done=archived"),
-	}}
+	return web.Routes{
+		Templates: views,
+		Entries:   []web.Entry{{Name: "templates", Group: web.NavSend, To: "/templates", Icon: "page", Text: "Templates"}},
+		Users: map[string]web.Handler{
+			"GET /templates":                 p.list,
+			"GET /templates/{name}":          p.template,
+			"POST /templates/{name}":         p.saveTemplate,
+			"POST /templates/{name}/preview": p.previewTemplate,
+			"POST /templates/{name}/values":  p.showValues,
+			"POST /templates/{name}/publish": then("publishTemplate", "/templates/{name}?done=published"),
+			"POST /templates/{name}/archive": then("archiveTemplate", "/templates/{name}?done=archived"),
+		},
+	}
 }
 
 // NeedsCategory says how the placeholder of the link to unsubscribe gets a value.

@@ -50,6 +50,8 @@ type Frame struct {
 	keeping keptBudget // of the forms that are kept
 	names   sync.Map   // names of users by ID; they never change
 	mux     *http.ServeMux
+
+	nav [len(groupNames)]navGroup
 }
 
 // New returns a frame.
@@ -76,20 +78,57 @@ func (f *Frame) Close() { f.live.close() }
 // Go runs a function until Close.
 func (f *Frame) Go(run func(ctx context.Context)) { f.live.wg.Go(func() { run(f.live.ctx) }) }
 
-// Routes are the pages of a room: their templates, and the handlers by their patterns.
+// Routes are the pages of a room: their templates, their entries of the navigation, and the handlers by their patterns.
 type Routes struct {
 	Templates Templates
+	Entries   []Entry
 	Open      map[string]Handler // need no session, and get no visitor
 	Users     map[string]Handler
 	Operators map[string]Handler // other users do not see that they exist
 }
 
-// Serve returns the handler of the pages of all rooms.
+// Entry is an entry of the navigation. Only operators see it if its page is for operators.
+type Entry struct {
+	Name           string // as the Active of a Page
+	Group          Group
+	To, Icon, Text string
+}
+
+// Group is a group of entries of the navigation.
+type Group int
+
+// The groups, in their order on the page.
+const (
+	NavTop Group = iota // without a heading
+	NavSend
+	NavWatch
+	NavRun
+)
+
+var groupNames = [...]string{NavTop: "", NavSend: "Send", NavWatch: "Watch", NavRun: "Run"}
+
+// navGroup is a group as the layout shows it.
+type navGroup struct {
+	Name    string
+	Entries []navEntry
+}
+
+type navEntry struct {
+	Entry
+	Operators bool // only operators see it
+}
+
+// Serve returns the handler of the pages of all rooms. The entries of a group are in the order of the rooms.
 func (f *Frame) Serve(rooms ...Routes) http.Handler {
 	f.mux.Handle("GET /assets/{name...}", f.assets)
 	f.mux.HandleFunc("/", f.noRoute)
 	for _, room := range rooms {
 		maps.Copy(f.views, room.Templates)
+		for _, e := range room.Entries {
+			_, operators := room.Operators["GET "+e.To]
+			group := &f.nav[e.Group]
+			group.Name, group.Entries = groupNames[e.Group], append(group.Entries, navEntry{e, operators})
+		}
 		for pattern, h := range room.Open {
 			f.mux.Handle(pattern, f.forAll(h))
 		}

@@ -29,6 +29,7 @@ type Page struct {
 	Editor bool   // it needs the editor of rich text
 	Data   any
 
+	Nav     []navGroup
 	Visitor *Visitor
 	Theme   string // light, dark, or "": the system's
 	Path    string
@@ -42,7 +43,7 @@ func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
 
 // Render writes a page. It renders all of it first, so that a failing template writes nothing.
 func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) error {
-	p.Visitor, p.Theme, p.Path = v, Theme(r), r.URL.RequestURI()
+	p.Nav, p.Visitor, p.Theme, p.Path = f.nav[:], v, Theme(r), r.URL.RequestURI()
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}
