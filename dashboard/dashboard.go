@@ -91,15 +91,13 @@ func New(d Deps) (*Dashboard, error) {
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
 	troubles := attention.New(d.Service)
-	messages := mail.New(frame, d.Service)
 	editor := templates.New(frame, d.Service)
 	b.rooms = []web.Routes{ // in the order of the navigation
 		frame.Routes(),
 		login.New(frame, accounts, d.Service.People).Routes(),
 		compose.New(frame, d.Service, editor).Routes(),
 		editor.Routes(),
-		messages.Routes(),
-		mail.NewCommands(messages, d.Service).Routes(),
+		mail.Routes(frame, d.Service),
 		overview.New(frame, d.Service, b.providers, troubles).Routes(),
 		suppressions.New(frame, d.Service.Suppressions).Routes(),
 		b.providers.Routes(),

@@ -436,3 +436,56 @@ func TestAttention(t *testing.T) {
 		require.NotContains(t, user.get("/").text, "Mail is on hold")
 	})
 }
+
+var (
+	navigation = regexp.MustCompile(`(?s)<nav class="nav".*?</nav>`)
+	navLink    = regexp.MustCompile(`<a href="([^"]+)"( aria-current="page")?>`)
+)
+
+// TestNavigation: only operators see the entries of their pages, and each page marks the entry that it belongs to.
+func TestNavigation(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	user, boss := f.browser(), f.browser()
+	user.byGitHub("Ann")
+	boss.byGitHub("bob")
+	entries := func(page string) (all, marked []string) {
+		for _, m := range navLink.FindAllStringSubmatch(navigation.FindString(page), -1) {
+			if all = append(all, m[1]); m[2] != "" {
+				marked = append(marked, m[1])
+			}
+		}
+		return all, marked
+	}
+	all, _ := entries(boss.get("/").text)
+	require.Equal(t, []string{"/", "/compose", "/templates", "/batches", "/logs", "/statistics", "/suppressions",
+		"/providers", "/endpoints", "/operations", "/settings/keys", "/docs"}, all)
+	for _, to := range all {
+		_, marked := entries(boss.get(to).text)
+		require.Equal(t, []string{to}, marked)
+	}
+	fewer, _ := entries(user.get("/").text)
+	require.Equal(t, slices.DeleteFunc(all, func(to string) bool { return to == "/operations" }), fewer)
+
+	id := f.batchOf("gh7", nil, service.Recipient{Email: "a@example.com"})
+	batch, log := "/batches/"+id.String(), "/logs/"+id.Log(1).String()
+	suppress := user.post("/selected/suppress", url.Values{"id": {id.Log(1).String()}})
+	require.Equal(t, http.StatusOK, suppress.StatusCode)
+	for _, page := range []struct {
+		answer
+		entry string
+	}{
+		{user.get("/drafts"), "/compose"},
+		{user.get("/settings/account"), "/settings/keys"},
+		{user.get(batch), "/batches"},
+		{user.get(batch + "/cancel"), "/batches"},
+		{user.get(log), "/batches"},
+		{suppress, "/logs"},
+		{user.get("/search?q=" + models.NewBatchID(time.Now()).String()), "/logs"},
+		{user.get("/search?q=Hello"), ""},
+		{user.get("/batches/x"), ""},
+	} {
+		_, marked := entries(page.text)
+		require.Equal(t, page.entry, strings.Join(marked, " "), page.Request.URL)
+	}
+}

@@ -45,7 +45,7 @@ func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages 
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "compose", Group: web.NavSend, To: "/compose", Icon: "pen", Text: "Compose"}},
+		Entries:   []web.Entry{{Group: web.NavSend, To: "/compose", Icon: "pen", Text: "Compose"}},
 		Users: map[string]web.Handler{
 			"GET /compose":             p.compose,
 			"POST /compose":            p.send,
@@ -161,7 +161,7 @@ func (p *Pages) showCompose(
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
-	return p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
+	return p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Editor: true, Data: c})
 }
 
 // maxTemplates is the number of templates that can be chosen from.

@@ -193,7 +193,7 @@ func (p *Pages) listDrafts(w http.ResponseWriter, r *http.Request, v *web.Visito
 		return err
 	}
 	view := draftsView{list, drafts.MaxDrafts}
-	return p.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Active: "compose", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Data: view})
 }
 
 // savedDraft is the answer to a script that saves a draft.

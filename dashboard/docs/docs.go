@@ -22,7 +22,7 @@ var files embed.FS
 func Routes(frame *web.Frame) web.Routes {
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "docs", Group: web.NavRun, To: "/docs", Icon: "book", Text: "Docs"}},
+		Entries:   []web.Entry{{Group: web.NavRun, To: "/docs", Icon: "book", Text: "Docs"}},
 		Users:     map[string]web.Handler{"GET /docs": pages{frame}.docs},
 	}
 }
@@ -150,5 +150,5 @@ func (p pages) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) erro
 		}
 		view.Examples = append(view.Examples, e)
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Data: view})
 }

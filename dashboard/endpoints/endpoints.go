@@ -42,7 +42,7 @@ func New(frame *web.Frame, of func(service.Caller) *endpoints.Endpoints) *Pages 
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "endpoints", Group: web.NavRun, To: "/endpoints", Icon: "bolt", Text: "Endpoints"}},
+		Entries:   []web.Entry{{Group: web.NavRun, To: "/endpoints", Icon: "bolt", Text: "Endpoints"}},
 		Users: map[string]web.Handler{
 			"GET /endpoints":            p.listEndpoints,
 			"POST /endpoints":           p.addEndpoint,
@@ -138,7 +138,7 @@ func (p *Pages) showEndpoints(
 	if view.Installation {
 		view.MailGroups = eventGroups(updates.Types)
 	}
-	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
+	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Data: view})
 }
 
 // addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
@@ -200,7 +200,7 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if view.retries, err = p.endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Data: view})
 }
 
 // endpointForms are the operations whose last part of a path is no verb of theirs.

@@ -42,13 +42,15 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 	return &Pages{web: frame, mail: svc.Mail, chunks: chunks{mail: svc.Mail, readers: map[string]*chunkReader{}}}
 }
 
-// Routes returns the routes of the pages.
-func (p *Pages) Routes() web.Routes {
+// Routes returns the routes of the pages, and of the commands about mail.
+func Routes(frame *web.Frame, svc *service.Service) web.Routes {
+	p := New(frame, svc)
+	c := &Commands{web: frame, pages: p, service: svc}
 	return web.Routes{
 		Templates: views,
 		Entries: []web.Entry{
-			{Name: "batches", Group: web.NavSend, To: "/batches", Icon: "layers", Text: "Batches"},
-			{Name: "logs", Group: web.NavWatch, To: "/logs", Icon: "inbox", Text: "Recipients"},
+			{Group: web.NavSend, To: "/batches", Icon: "layers", Text: "Batches"},
+			{Group: web.NavWatch, To: "/logs", Icon: "inbox", Text: "Recipients"},
 		},
 		Users: map[string]web.Handler{
 			"GET /batches":                           p.batches,
@@ -63,6 +65,13 @@ func (p *Pages) Routes() web.Routes {
 			"GET /logs/{id}/mail":                    p.mailOfLog,
 			"GET /logs/{id}/requests/{provider}":     p.requestOfLog,
 			"GET /live/logs/{id}":                    p.logEvents,
+			"POST /selected/{do}":                    c.sendSelected,
+			"GET /batches/{id}/reschedule":           c.askTimes,
+			"POST /batches/{id}/reschedule":          c.reschedule,
+			"GET /batches/{id}/{do}":                 c.askBatch,
+			"POST /batches/{id}/{do}":                c.controlBatch,
+			"GET /logs/{id}/release":                 c.askLog,
+			"POST /logs/{id}/release":                frame.Operations.Then("releaseLog", "/logs/{id}?did=sent"),
 		},
 	}
 }
@@ -142,7 +151,7 @@ func (p *Pages) batches(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	if err != nil {
 		return err
 	}
-	page := web.Page{Title: "Batches", Active: "batches", Data: view}
+	page := web.Page{Title: "Batches", Data: view}
 	if view.Cursor == "" {
 		page.Live = "/live/batches?" + q.Encode()
 	}

@@ -24,24 +24,6 @@ type Commands struct {
 	service *service.Service
 }
 
-// NewCommands returns the pages. They show the mail as its own pages do.
-func NewCommands(pages *Pages, svc *service.Service) *Commands {
-	return &Commands{web: pages.web, pages: pages, service: svc}
-}
-
-// Routes returns the routes of the pages.
-func (c *Commands) Routes() web.Routes {
-	return web.Routes{Users: map[string]web.Handler{
-		"POST /selected/{do}":           c.sendSelected,
-		"GET /batches/{id}/reschedule":  c.askTimes,
-		"POST /batches/{id}/reschedule": c.reschedule,
-		"GET /batches/{id}/{do}":        c.askBatch,
-		"POST /batches/{id}/{do}":       c.controlBatch,
-		"GET /logs/{id}/release":        c.askLog,
-		"POST /logs/{id}/release":       c.web.Operations.Then("releaseLog", "/logs/{id}?did=sent"),
-	}}
-}
-
 // retryable counts failed messages: free can be sent again without the risk of a
 // double, held have an unknown outcome.
 func retryable(c *client.Counts) (free, held int64) {
@@ -115,7 +97,7 @@ func (c *Commands) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visit
 		addWaiting(q, c.pages.waitingFor(r.Context(), v.Caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
-	return c.web.Ask(w, r, v, "batches", q)
+	return c.web.Ask(w, r, v, q)
 }
 
 // selectedActions maps the last part of a path to the command for selected messages.
@@ -165,7 +147,7 @@ func (c *Commands) askSelected(
 		q.Grave, q.Title = true, "Release "+web.Messages(n)+" with unknown outcome?"
 		q.Text = []string{"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}
 	}
-	return c.web.Ask(w, r, v, "batches", q)
+	return c.web.Ask(w, r, v, q)
 }
 
 // addWaiting adds to a question that nothing is sent yet, and why. An empty kept adds nothing.
@@ -256,7 +238,7 @@ func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		return err
 	}
 	addWaiting(q, c.pages.waitingFor(r.Context(), v.Caller(), &b))
-	return c.web.Ask(w, r, v, "batches", q)
+	return c.web.Ask(w, r, v, q)
 }
 
 // timesForm has the fields in which the times of a batch are changed.
@@ -292,7 +274,7 @@ func (c *Commands) showTimes(
 	if own := b.OwnTimes; own != nil {
 		who = "All but " + web.Messages(int64(own.Recipients)) + " to recipients with times of their own, which stay, are"
 	}
-	return c.web.Ask(w, r, v, "batches", &web.Question{
+	return c.web.Ask(w, r, v, &web.Question{
 		Title:  "Change the time of this batch?",
 		Do:     "Change time",
 		Back:   "/batches/" + b.ID.String(),

@@ -199,7 +199,7 @@ func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if err != nil {
 		return err
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Data: view})
 }
 
 func (p *Pages) readFound(ctx context.Context, who service.Caller, q url.Values, cursor string) (*foundView, error) {
@@ -235,7 +235,7 @@ func (p *Pages) readFound(ctx context.Context, who service.Caller, q url.Values,
 
 func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, none string) error {
 	view := &foundView{filterView: filterOf(p.web.Providers, listQuery(r.URL.Query())), None: none}
-	return p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
+	return p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Entry: "/logs", Data: view})
 }
 
 // search is GET /search. It redirects from a text of the search box to the page of an ID, the list of an address or a
@@ -301,5 +301,5 @@ func (p *Pages) searchText(w http.ResponseWriter, r *http.Request, v *web.Visito
 	if view.Found, err = p.readFound(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Entry: web.NoEntry, Data: view})
 }

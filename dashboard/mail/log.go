@@ -96,7 +96,7 @@ func (p *Pages) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, 
 	if b != nil {
 		title = view.Mail.Subject
 	}
-	page := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
+	page := web.Page{Title: cmp.Or(title, "Recipient"), Live: "/live/logs/" + id, Data: view}
 	return p.web.Render(w, r, v, http.StatusOK, "log", page)
 }
 

@@ -71,7 +71,7 @@ func (p *Pages) Routes() web.Routes {
 	}
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "operations", Group: web.NavRun, To: "/operations", Icon: "gauge", Text: "Operations"}},
+		Entries:   []web.Entry{{Group: web.NavRun, To: "/operations", Icon: "gauge", Text: "Operations"}},
 		Operators: routes,
 	}
 }
@@ -185,7 +185,7 @@ func (p *Pages) showOperations(
 		}
 	}
 	view.Form = form
-	page := web.Page{Title: view.Title, Active: "operations", Data: view}
+	page := web.Page{Title: view.Title, Data: view}
 	if filter.empty() && status == http.StatusOK && at.Get("cursor") == "" {
 		page.Live = "/live/operations?page=" + name
 	}
@@ -334,7 +334,7 @@ func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
 	before := holds[len(holds)-1].Before.UTC().Format(time.RFC3339)
-	return p.web.Ask(w, r, v, "operations", &web.Question{
+	return p.web.Ask(w, r, v, &web.Question{
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",
 		Grave: true,

@@ -92,7 +92,7 @@ func (p *Pages) showUser(
 			view.Sessions = append(view.Sessions, open[i])
 		}
 	}
-	return p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Active: "operations", Data: view})
+	return p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Data: view})
 }
 
 // revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
@@ -127,7 +127,7 @@ func (p *Pages) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	for _, k := range all.Keys {
 		view.Keys = append(view.Keys, settings.KeyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Data: view})
 }
 
 const keysListed = 100
@@ -175,7 +175,7 @@ func (p *Pages) showLimits(w http.ResponseWriter, r *http.Request, v *web.Visito
 			}
 		}
 	}
-	return p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
+	return p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Data: view})
 }
 
 // setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.

@@ -46,8 +46,8 @@ func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
 		Entries: []web.Entry{
-			{Name: "overview", Group: web.NavTop, To: "/", Icon: "home", Text: "Overview"},
-			{Name: "statistics", Group: web.NavWatch, To: "/statistics", Icon: "bars", Text: "Statistics"},
+			{Group: web.NavTop, To: "/", Icon: "home", Text: "Overview"},
+			{Group: web.NavWatch, To: "/statistics", Icon: "bars", Text: "Statistics"},
 		},
 		Users: map[string]web.Handler{
 			"GET /{$}":           p.overview,
@@ -100,7 +100,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		}
 		view.Others = mailOfUsers(&all)
 	}
-	page := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
+	page := web.Page{Title: "Overview", Live: "/live/overview", Charts: true, Data: view}
 	return p.web.Render(w, r, v, http.StatusOK, "overview", page)
 }
 

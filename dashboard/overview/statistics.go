@@ -95,5 +95,5 @@ func (p *Pages) statistics(w http.ResponseWriter, r *http.Request, v *web.Visito
 	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days, view.listOf(view.Name))
 	view.Providers = slices.Sorted(maps.Keys(view.Totals.Providers))
 	return p.web.Render(w, r, v, status, "statistics",
-		web.Page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
+		web.Page{Title: "Statistics", Charts: true, Data: &view})
 }

@@ -48,7 +48,7 @@ func (p *Pages) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.
 		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
 	}
 	title := "Suppressed at " + view.Provider.Info.Title
-	return p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Active: "providers", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Data: view})
 }
 
 // askClear is GET /providers/{name}/suppressions/{list}/{email}/clear, for operators.
@@ -57,7 +57,7 @@ func (p *Pages) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if !p.web.Providers.Has(name) {
 		return web.ErrNoPage
 	}
-	return p.web.Ask(w, r, v, "providers", &web.Question{
+	return p.web.Ask(w, r, v, &web.Question{
 		Title: "Clear " + email + " at " + p.web.Providers.Named(name) + "?",
 		Do:    "Clear",
 		Back:  "/providers/" + url.PathEscape(name) + "/suppressions",

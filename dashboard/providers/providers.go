@@ -63,7 +63,7 @@ func (p *Pages) Run(ctx context.Context) { p.tracker.run(ctx) }
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "providers", Group: web.NavRun, To: "/providers", Icon: "route", Text: "Providers"}},
+		Entries:   []web.Entry{{Group: web.NavRun, To: "/providers", Icon: "route", Text: "Providers"}},
 		Users: map[string]web.Handler{
 			"GET /providers":      p.providers,
 			"GET /live/providers": p.providersEvents,
@@ -145,7 +145,7 @@ func (p *Pages) inspectProvider(w http.ResponseWriter, r *http.Request, v *web.V
 
 func (p *Pages) showProviders(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *providersView) error {
 	return p.web.Render(w, r, v, http.StatusOK, "providers", web.Page{
-		Title: "Providers", Active: "providers", Live: "/live/providers?range=" + string(view.History.Range),
+		Title: "Providers", Live: "/live/providers?range=" + string(view.History.Range),
 		Charts: true, Data: view,
 	})
 }
@@ -488,7 +488,7 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 		return web.ErrNoPage
 	}
 	q.Back = "/providers"
-	return p.web.Ask(w, r, v, "providers", q)
+	return p.web.Ask(w, r, v, q)
 }
 
 // switchProvider is POST /providers/{id}/{do}, for operators.

@@ -53,7 +53,7 @@ func (p *Pages) Routes() web.Routes {
 	}
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "settings", Group: web.NavRun, To: "/settings/keys", Icon: "key", Text: "Settings"}},
+		Entries:   []web.Entry{{Group: web.NavRun, To: "/settings/keys", Icon: "key", Text: "Settings"}},
 		Users:     routes,
 	}
 }
@@ -190,7 +190,7 @@ func (p *Pages) showSettings(
 	if err := p.readSettings(r, v, view); err != nil {
 		return err
 	}
-	return p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
+	return p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Data: view})
 }
 
 // createKey is POST /settings/keys. The response shows the key, once. It is not a redirect, because the secret must not
@@ -270,7 +270,7 @@ func (p *Pages) requests(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		view.Older = path + "?cursor=" + found.Next
 	}
 	return p.web.Render(w, r, v, http.StatusOK, "requests",
-		web.Page{Title: "API requests", Active: "settings", Data: view})
+		web.Page{Title: "API requests", Data: view})
 }
 
 // limitWords describes limits in words.

@@ -44,7 +44,7 @@ func New(frame *web.Frame, lists *suppressions.Lists) *Pages {
 func (p *Pages) Routes() web.Routes {
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "suppressions", Group: web.NavWatch, To: "/suppressions", Icon: "stop", Text: "Suppressions"}},
+		Entries:   []web.Entry{{Group: web.NavWatch, To: "/suppressions", Icon: "stop", Text: "Suppressions"}},
 		Users: map[string]web.Handler{
 			"GET /suppressions":                 p.suppressions,
 			"GET /suppressions/export.csv":      p.exportSuppressions,
@@ -130,7 +130,7 @@ func (p *Pages) showSuppressions(
 		view.next(of, "cursor", list.Next)
 	}
 	return p.web.Render(w, r, v, status, "suppressions",
-		web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
+		web.Page{Title: "Suppressions", Data: view})
 }
 
 // sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.
@@ -292,7 +292,7 @@ func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 			"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
 			"After a complaint or a bounce that was final, say why.",
 		}}
-	return p.web.Ask(w, r, v, "suppressions", q)
+	return p.web.Ask(w, r, v, q)
 }
 
 // removeSuppression is POST /suppressions/{email}/remove.
@@ -325,7 +325,8 @@ func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.
 		whose = "the same senders"
 	}
 	n := int64(len(ids))
-	return p.web.Ask(w, r, v, "logs", &web.Question{
+	return p.web.Ask(w, r, v, &web.Question{
+		Entry: "/logs",
 		Title: "Suppress the " + web.Plural(n, "recipient", "recipients") + " of " + web.Messages(n) + "?",
 		Do:    "Suppress",
 		Back:  web.BackFrom(r),

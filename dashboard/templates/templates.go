@@ -46,7 +46,7 @@ func (p *Pages) Routes() web.Routes {
 	then := p.web.Operations.Then
 	return web.Routes{
 		Templates: views,
-		Entries:   []web.Entry{{Name: "templates", Group: web.NavSend, To: "/templates", Icon: "page", Text: "Templates"}},
+		Entries:   []web.Entry{{Group: web.NavSend, To: "/templates", Icon: "page", Text: "Templates"}},
 		Users: map[string]web.Handler{
 			"GET /templates":                 p.list,
 			"GET /templates/{name}":          p.template,
@@ -91,7 +91,7 @@ func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if next != "" {
 		view.Next = "/templates?cursor=" + url.QueryEscape(next)
 	}
-	return p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
+	return p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Data: view})
 }
 
 // templateView is the form of a template, and its versions.
@@ -164,7 +164,7 @@ func (p *Pages) showTemplate(
 		}
 	}
 	p.askValues(r, v, t)
-	return p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
+	return p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Data: t})
 }
 
 // ownFields are the fields of the form that are not of the template: those of the preview, and what is shown.

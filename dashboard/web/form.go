@@ -370,6 +370,7 @@ type Question struct {
 	Grave bool   // the action cannot be undone, or mail may arrive twice
 	To    string // path that the form posts to
 	Back  string
+	Entry string // as that of a Page
 	Once  string // idempotency key: a second press changes nothing
 
 	IDs []string // of the selected entries
@@ -379,13 +380,13 @@ type Question struct {
 }
 
 // Ask shows a confirmation: in the page's dialog if htmx asked for it, else as a page of its own.
-func (f *Frame) Ask(w http.ResponseWriter, r *http.Request, v *Visitor, active string, q *Question) error {
+func (f *Frame) Ask(w http.ResponseWriter, r *http.Request, v *Visitor, q *Question) error {
 	q.Once, q.To = NewSecret(), r.URL.EscapedPath()
 	if list := r.URL.Query().Get("list"); list != "" { // of suppressions
 		q.To += "?list=" + url.QueryEscape(list)
 	}
 	if r.Header.Get("Hx-Request") == "" {
-		return f.Render(w, r, v, cmp.Or(q.Status, http.StatusOK), "ask", Page{Title: q.Title, Active: active, Data: q})
+		return f.Render(w, r, v, cmp.Or(q.Status, http.StatusOK), "ask", Page{Title: q.Title, Entry: q.Entry, Data: q})
 	}
 	ps, err := f.Parts("ask", q, "ask")
 	if err != nil {

@@ -7,6 +7,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -51,7 +52,8 @@ type Frame struct {
 	names   sync.Map   // names of users by ID; they never change
 	mux     *http.ServeMux
 
-	nav [len(groupNames)]navGroup
+	nav     [len(groupNames)]navGroup
+	entries map[string]string // the To of the entry of a page, by pattern
 }
 
 // New returns a frame.
@@ -68,6 +70,7 @@ func New(c Config) (*Frame, error) {
 		live:     newHub(c.Log),
 		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
 		mux:      http.NewServeMux(),
+		entries:  map[string]string{},
 	}, nil
 }
 
@@ -87,9 +90,9 @@ type Routes struct {
 	Operators map[string]Handler // other users do not see that they exist
 }
 
-// Entry is an entry of the navigation. Only operators see it if its page is for operators.
+// Entry is an entry of the navigation. Only operators see it if its page is for operators. It is marked on its own page.
+// The first entry of a room is marked on all other pages of the room, unless a Page says otherwise.
 type Entry struct {
-	Name           string // as the Active of a Page
 	Group          Group
 	To, Icon, Text string
 }
@@ -129,17 +132,32 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 			group := &f.nav[e.Group]
 			group.Name, group.Entries = groupNames[e.Group], append(group.Entries, navEntry{e, operators})
 		}
+		handle := func(pattern string, h http.HandlerFunc) {
+			f.mux.HandleFunc(pattern, h)
+			f.entries[pattern] = room.entryOf(pattern)
+		}
 		for pattern, h := range room.Open {
-			f.mux.Handle(pattern, f.forAll(h))
+			handle(pattern, f.forAll(h))
 		}
 		for pattern, h := range room.Users {
-			f.mux.Handle(pattern, f.forUsers(h))
+			handle(pattern, f.forUsers(h))
 		}
 		for pattern, h := range room.Operators {
-			f.mux.Handle(pattern, f.forUsers(operatorsOnly(h)))
+			handle(pattern, f.forUsers(operatorsOnly(h)))
 		}
 	}
 	return f.secured(f.mux)
+}
+
+// entryOf returns the To of the entry that is marked on the page of a pattern, or "".
+func (r *Routes) entryOf(pattern string) (to string) {
+	for _, e := range r.Entries {
+		if strings.HasSuffix(pattern, " "+e.To) {
+			return e.To
+		}
+		to = cmp.Or(to, e.To)
+	}
+	return to
 }
 
 // Routes returns the routes of the frame itself.

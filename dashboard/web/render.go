@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -19,11 +20,11 @@ import (
 	"time"
 )
 
-// Page is the data of every template. The handler sets the first five fields;
-// render sets the rest.
+// Page is the data of every template. The handler sets the fields up to Data, and
+// Render sets the rest.
 type Page struct {
 	Title  string
-	Active string // current entry of the navigation
+	Entry  string // To of the Entry that is marked, or NoEntry; default: that of the room
 	Live   string // URL of the page's events; "": the page is not live
 	Charts bool   // it needs the scripts for charts
 	Editor bool   // it needs the editor of rich text
@@ -36,6 +37,9 @@ type Page struct {
 	Get     string // of the answer to a form: the page to which Back and Reload lead
 }
 
+// NoEntry is the Entry of a page on which no entry of the navigation is marked.
+const NoEntry = "none"
+
 // Parts renders named parts of a page for live events.
 func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
 	return f.views.Parts(name, data, wanted...)
@@ -44,6 +48,7 @@ func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
 // Render writes a page. It renders all of it first, so that a failing template writes nothing.
 func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) error {
 	p.Nav, p.Visitor, p.Theme, p.Path = f.nav[:], v, Theme(r), r.URL.RequestURI()
+	p.Entry = cmp.Or(p.Entry, f.entries[r.Pattern])
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}

@@ -147,7 +147,8 @@ func (f *Frame) fail(w http.ResponseWriter, r *http.Request, v *Visitor, err err
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	if err := f.Render(w, r, v, status, "error", Page{Title: http.StatusText(status), Data: e}); err != nil {
+	if err := f.Render(w, r, v, status, "error",
+		Page{Title: http.StatusText(status), Entry: NoEntry, Data: e}); err != nil {
 		f.Log.Error("error page failed", "path", r.URL.Path, "err", err)
 		http.Error(w, e.Detail, status)
 	}
