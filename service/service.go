@@ -21,9 +21,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/announce"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
@@ -267,8 +269,17 @@ func (s *Service) addRooms(d *Deps) {
 	s.Templates, s.Drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
 	s.Updates = updates.New(d.Store)
 	s.Erasures = erase.New(erase.Deps{
-		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, Suppressions: s.Suppressions,
-		Drafts: s.Drafts, InboxKeep: cfg.InboxKeep, Log: cfg.Logger,
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, InboxKeep: cfg.InboxKeep, Log: cfg.Logger,
+		Rooms: []erase.Room{
+			{Name: "suppressions", All: s.Suppressions.Erase},
+			{Name: "softbounce", OfUser: func(ctx context.Context, user, address string) error {
+				return softbounce.Erase(ctx, d.Store, user, address)
+			}},
+			{Name: "drift", All: func(ctx context.Context, address string) error {
+				return drift.Forget(ctx, d.Store, address, func(*drift.Entry) bool { return true })
+			}},
+			{Name: "drafts", OfUser: s.Drafts.Erase},
+		},
 	})
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 }

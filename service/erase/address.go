@@ -9,28 +9,30 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/drift"
-	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
-	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // Deps holds what an Eraser uses.
 type Deps struct {
-	Store        models.Store
-	Broker       models.Broker
-	Audit        *audit.Trail
-	Guard        *idempotency.Guard
-	Suppressions *suppressions.Lists
-	Drafts       *drafts.Library
-	InboxKeep    time.Duration // how long webhook posts are kept
-	Log          *slog.Logger
+	Store     models.Store
+	Broker    models.Broker
+	Audit     *audit.Trail
+	Guard     *idempotency.Guard
+	Rooms     []Room
+	InboxKeep time.Duration // how long webhook posts are kept
+	Log       *slog.Logger
+}
+
+// Room is a place with free text or addresses outside of mail and posts. One of its functions removes an address.
+type Room struct {
+	Name   string // of its package
+	All    func(ctx context.Context, address string) error
+	OfUser func(ctx context.Context, user, address string) error // called for each user
 }
 
 // Eraser erases addresses. Its methods may be called by many goroutines at once.
@@ -95,9 +97,9 @@ func (s *Eraser) part(ctx context.Context, who caller.Caller, address, cursor, w
 		return client.Erasure{}, problem.FromStore("erase an address", err)
 	}
 	if part.Done {
-		for _, r := range s.rooms() {
-			if err := r.erase(ctx, address); err != nil {
-				return client.Erasure{}, problem.FromStore("erase an address from "+r.name, err)
+		for i := range s.Rooms {
+			if err := s.from(ctx, &s.Rooms[i], address); err != nil {
+				return client.Erasure{}, problem.FromStore("erase an address from "+s.Rooms[i].Name, err)
 			}
 		}
 		if err := record(models.AddressErased); err != nil {
@@ -107,39 +109,18 @@ func (s *Eraser) part(ctx context.Context, who caller.Caller, address, cursor, w
 	return client.Erasure(part), nil
 }
 
-// room is a place with free text or addresses outside of mail and posts. erase removes an address from it.
-type room struct {
-	name  string // of its package
-	erase func(ctx context.Context, address string) error
-}
-
-// rooms lists all rooms. A package that stores free text or addresses has its line here.
-func (s *Eraser) rooms() []room {
-	return []room{
-		{"suppressions", s.Suppressions.Erase},
-		{"softbounce", s.ofEachUser(func(ctx context.Context, user, address string) error {
-			return softbounce.Erase(ctx, s.Store, user, address)
-		})},
-		{"drift", func(ctx context.Context, address string) error {
-			return drift.Forget(ctx, s.Store, address, func(*drift.Entry) bool { return true })
-		}},
-		{"drafts", s.ofEachUser(s.Drafts.Erase)},
+// from removes an address from a room.
+func (s *Eraser) from(ctx context.Context, r *Room, address string) error {
+	if r.All != nil {
+		return r.All(ctx, address)
 	}
-}
-
-// ofEachUser returns an erasure that does one for each user.
-func (s *Eraser) ofEachUser(
-	erase func(ctx context.Context, user, address string) error,
-) func(ctx context.Context, address string) error {
-	return func(ctx context.Context, address string) error {
-		users, err := s.Store.Users(ctx)
-		for i := range users {
-			if err == nil {
-				err = erase(ctx, users[i].ID, address)
-			}
+	users, err := s.Store.Users(ctx)
+	for i := range users {
+		if err == nil {
+			err = r.OfUser(ctx, users[i].ID, address)
 		}
-		return err
 	}
+	return err
 }
 
 // Operations returns the calls about erasures.
