@@ -123,3 +123,27 @@ func TestDocsOfferWhatExists(t *testing.T) {
 		require.Equal(t, !released, strings.Contains(string(raw), "Nothing is released yet"), path)
 	}
 }
+
+// docs/api.md names each route of the API in a table, and no other.
+func TestDocsNameRoutes(t *testing.T) {
+	t.Parallel()
+	described, named, path := map[string]bool{}, map[string]bool{}, ""
+	raw, err := os.ReadFile("api/openapi.yaml")
+	require.NoError(t, err)
+	paths, _, _ := strings.Cut(string(raw), "\nwebhooks:")
+	line := regexp.MustCompile(`(?m)^ {2}(/.+):$|^ {4}(get|post|put|patch|delete):$`)
+	for _, m := range line.FindAllStringSubmatch(paths, -1) {
+		if path = cmp.Or(m[1], path); m[2] != "" {
+			described[strings.ToUpper(m[2])+" "+path] = true
+		}
+	}
+	page, err := os.ReadFile("docs/api.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("(?m)^\\| (`[A-Z]+ /.*?) \\|").FindAllStringSubmatch(string(page), -1) {
+		for route := range strings.SplitSeq(m[1], ", ") {
+			route, _, _ = strings.Cut(strings.Trim(route, "`"), "?")
+			named[route] = true
+		}
+	}
+	require.Equal(t, described, named)
+}
