@@ -160,7 +160,8 @@ func command(c *cli, k call, do func(ctx context.Context, r *request) error) *co
 	}
 	f.cmd = &cobra.Command{
 		Use: k.use, Short: k.short, Long: k.long, Annotations: map[string]string{"operation": k.op},
-		PreRun: func(*cobra.Command, []string) { c.flags = f.flags },
+		ValidArgsFunction: c.offer(k.whose, valuesOf),
+		PreRun:            func(*cobra.Command, []string) { c.flags = f.flags },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
 				r, err := f.fill(ctx, o, args)
@@ -302,11 +303,7 @@ func (f *form) fill(ctx context.Context, o *operator, args []string) (r *request
 			r.body = map[string]any{}
 		}
 	}
-	for _, arg := range args[:min(f.parts, len(args))] {
-		before, rest, _ := strings.Cut(r.path, "{")
-		_, after, _ := strings.Cut(rest, "}")
-		r.path = before + url.PathEscape(arg) + after
-	}
+	r.path = withParts(r.path, args[:min(f.parts, len(args))])
 	for i, name := range f.call.fields {
 		if r.body[name] = args[f.parts+i]; f.isNumber(name) {
 			if r.body[name], err = strconv.Atoi(args[f.parts+i]); err != nil {
@@ -338,6 +335,16 @@ func (f *form) fill(ctx context.Context, o *operator, args []string) (r *request
 		}
 	}
 	return r, err
+}
+
+// withParts returns a path in which arguments replace the first parts.
+func withParts(path string, args []string) string {
+	for _, arg := range args {
+		before, rest, _ := strings.Cut(path, "{")
+		_, after, _ := strings.Cut(rest, "}")
+		path = before + url.PathEscape(arg) + after
+	}
+	return path
 }
 
 // isNumber reports whether a field of the body is a number.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,99 +16,111 @@ import (
 // maxNames is how many names a shell offers.
 const maxNames = 100
 
-// nameLists are the lists whose names a shell offers, by kind: the operation, the member of an item that names it, and
-// the members that say what it is.
-var nameLists = map[string]struct {
-	op, name string
-	about    []string
-}{
-	"user":     {"listUsers", "name", []string{"disabled", "paused"}},
-	"provider": {"listProviders", "name", []string{"kind"}},
-	"batch":    {"listBatches", "id", []string{"subject"}},
-	"log":      {"searchLogs", "id", []string{"email", "subject"}},
-	"key":      {"listKeys", "id", []string{"user_name", "name"}},
-	"block":    {"listBlocks", "id", []string{"why"}},
-	"parked":   {"listParked", "id", []string{"key"}},
+// outsidePaths are the lists that have the first argument of a command whose call has it in no path.
+var outsidePaths = map[string]string{
+	"safedelivr batch rejected":   "/v1/batches",
+	"safedelivr key list":         "/v1/users",
+	"safedelivr provider check":   "/v1/providers",
+	"safedelivr template preview": "/v1/templates",
 }
 
-// names returns names of a kind, each with a tab and a description.
-func names(ctx context.Context, o *operator, kind string) (out []string, err error) {
-	list := nameLists[kind]
-	op := operations()[list.op]
-	member, pages := itemsOf(&op)
-	query := url.Values{}
+// memberOf are the members of items that arguments name, by the word of the usage. Other words mean the id.
+var memberOf = map[string]string{"NAME": "name", "USER": "name", "ADDRESS": "email"}
+
+// aboutMembers are the members that say what an item is, if it has them.
+var aboutMembers = []string{
+	"kind", "disabled", "paused", "url", "user_name", "email", "name", "subject", "key", "reason", "why",
+}
+
+// valuesOf returns the request for the list that has the values of the next argument of a command, and the member of an
+// item that is the value: {id} of /v1/X/{id} is one of GET /v1/X. It returns nil if there is no such list.
+func valuesOf(cmd *cobra.Command, args []string) (r *request, member string) {
+	words := strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(cmd.Use))[1:]
+	if path := outsidePaths[cmd.CommandPath()]; path != "" && (len(args) == 0 || slices.Contains(words, "…")) {
+		return listAt(path, nil), cmp.Or(memberOf[words[0]], "id")
+	}
+	op := operations()[cmd.Annotations["operation"]]
+	before := strings.Split(op.Path(), "/{")
+	if len(before) <= len(args)+1 {
+		return nil, ""
+	}
+	return listAt(strings.Join(before[:len(args)+1], "/{"), args), cmp.Or(memberOf[words[len(args)]], "id")
+}
+
+// listAt returns the request for the list at a path, whose parts are arguments, or nil if there is none.
+func listAt(path string, parts []string) *request {
+	for _, op := range operations() {
+		if op.Route == http.MethodGet+" "+path {
+			return &request{op: op, path: withParts(path, parts), query: url.Values{}}
+		}
+	}
+	return nil
+}
+
+// names returns a member of the items of a list, each with a tab and a description.
+func names(ctx context.Context, r *request, member string) (out []string, err error) {
+	list, pages := itemsOf(&r.op)
 	if pages {
-		query.Set("limit", strconv.Itoa(maxNames))
+		r.query.Set("limit", strconv.Itoa(maxNames))
 	}
-	if _, mine := op.In.FieldByName("Whose"); mine {
-		query.Set("everyone", "true")
-	}
-	items, _, err := readPage[map[string]any](ctx, o, op.Path(), member, query)
+	items, _, err := readPage[map[string]any](ctx, r.operator, r.path, list, r.query)
 	for _, item := range items {
 		var about []string
-		for _, name := range list.about {
+		for _, name := range aboutMembers {
 			switch v := item[name].(type) {
 			case string:
-				about = append(about, v)
+				if name != member && v != "" {
+					about = append(about, v)
+				}
 			case bool:
 				if v {
 					about = append(about, name)
 				}
 			}
 		}
-		out = append(out, fmt.Sprintf("%s\t%s", item[list.name], strings.Join(about, ", ")))
+		out = append(out, fmt.Sprintf("%s\t%s", item[member], strings.Join(about, ", ")))
 	}
 	return out, err
 }
 
-// completeNames has shells complete the arguments of all commands that name something, and the flags --user and
-// --provider.
-func (c *cli) completeNames(root *cobra.Command) {
+// completeFlags has shells complete the flags --user and --provider of all commands.
+func (c *cli) completeFlags(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		c.completeNames(cmd)
-		_ = cmd.RegisterFlagCompletionFunc("user", c.offer("user")) // an error: it has no such flag
-		if cmd.Name() != "init" {
-			_ = cmd.RegisterFlagCompletionFunc("provider", c.offer("provider"))
-		}
-		if kind := argumentOf(cmd); kind != "" {
-			cmd.ValidArgsFunction = c.offer(kind)
+		c.completeFlags(cmd)
+		for name, path := range map[string]string{"user": "/v1/users", "provider": "/v1/providers"} {
+			values := func(*cobra.Command, []string) (*request, string) { return listAt(path, nil), "name" }
+			if cmd.Name() != "init" {
+				_ = cmd.RegisterFlagCompletionFunc(name, c.offer(nil, values)) // an error: it has no such flag
+			}
 		}
 	}
 }
 
-// argumentOf returns the kind of what the first argument of a command names; "" if it names nothing.
-func argumentOf(cmd *cobra.Command) string {
-	parent := cmd.Parent().Name()
-	words := strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(cmd.Use))
-	if len(words) < 2 || cmd.CommandPath() == "safedelivr user add" {
-		return ""
-	}
-	if words[1] == "BATCH" {
-		return "batch"
-	}
-	switch parent {
-	case "user", "provider", "batch", "log", "block", "parked":
-		return parent
-	case "key":
-		return "user"
-	}
-	return ""
-}
-
-// offer returns a function that lists names of a kind. A running server lists them.
-func (c *cli) offer(kind string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		kind := kind
-		if len(args) > 0 && cmd.CommandPath() == "safedelivr key revoke" {
-			kind = "key"
-		} else if len(args) > 0 && kind != "provider" {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+// offer returns a function that lists values of an argument or a flag. A running server lists them. whose is that of
+// the call.
+func (c *cli) offer(
+	whose edit, values func(cmd *cobra.Command, args []string) (r *request, member string),
+) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (out []string, then cobra.ShellCompDirective) {
+		r, member := values(cmd, args)
+		if then = cobra.ShellCompDirectiveNoFileComp; r == nil {
+			if len(args) == 0 {
+				then = cobra.ShellCompDirectiveDefault // it may be a file
+			}
+			return nil, then
 		}
-		var out []string
+		_, all := r.op.In.FieldByName("Whose")
 		_ = c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) (err error) { // without the API there are none
-			out, err = names(ctx, o, kind)
+			if r.operator = o; whose != nil {
+				err = whose(ctx, r)
+			} else if all {
+				err = ofAll(ctx, r)
+			}
+			if err == nil {
+				out, err = names(ctx, r, member)
+			}
 			return err
 		})
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return out, then
 	}
 }

@@ -83,6 +83,7 @@ exit code is 1 if anything is wrong. No mail is sent.
 
 With --received no provider is asked: it is said whether a DKIM signature of a mail that you got covers both
 header fields of one-click unsubscribing. Authentication-Results in the mail says whether the signature is valid.`,
+		ValidArgsFunction: c.offer(nil, valuesOf),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if received != "" {
 				return checkReceived(c, received)

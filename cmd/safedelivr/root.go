@@ -103,7 +103,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 	root.SetHelpCommandGroupID(runGroup)
 	root.SetCompletionCommandGroupID(runGroup)
 	root.SetFlagErrorFunc(unknownFlag)
-	c.completeNames(root)
+	c.completeFlags(root)
 	c.noteBegin(root)
 }
 
