@@ -71,7 +71,7 @@ func newApplication(r *rig, owner string, types ...feed.Type) *application {
 	s.Start()
 	r.t.Cleanup(s.Close)
 	e := &endpoint.Endpoint{
-		ID: models.NewUserID(), User: owner, URL: s.URL, Secrets: []endpoint.Secret{secret}, Types: types,
+		ID: models.NewUserID(), Owner: owner, URL: s.URL, Secrets: []endpoint.Secret{secret}, Types: types,
 		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
 	require.NoError(r.t, endpoint.Create(r.t.Context(), r.store, e))

@@ -159,15 +159,15 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		for i := range page {
 			e := &page[i]
-			if after = e.Key(); e.Disabled != nil || p.cfg.Disabled(e.User) {
+			if after = e.Key(); e.Disabled != nil || p.cfg.Disabled(e.Owner) {
 				continue
 			}
-			owners[e.User] = true
-			if listed[after] = true; p.begin(after, e.User) {
+			owners[e.Owner] = true
+			if listed[after] = true; p.begin(after, e.Owner) {
 				all.Go(func() {
 					defer p.end(e.Key())
 					if err := p.work(ctx, e); err != nil && ctx.Err() == nil {
-						p.log.Warn("cannot post to an endpoint; will retry", "endpoint", e.ID, "user_id", e.User, "err", err)
+						p.log.Warn("cannot post to an endpoint; will retry", "endpoint", e.ID, "user_id", e.Owner, "err", err)
 					}
 				})
 			}
@@ -219,14 +219,14 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 			}
 			return err
 		}
-		now, err := endpoint.Get(ctx, p.store, e.User, e.ID)
+		now, err := endpoint.Get(ctx, p.store, e.Owner, e.ID)
 		if errors.Is(err, models.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if now.Disabled != nil || p.cfg.Disabled(now.User) {
+		if now.Disabled != nil || p.cfg.Disabled(now.Owner) {
 			return nil
 		}
 		if now.Everyone && all == nil {
@@ -260,5 +260,5 @@ func (p *Poster) rest(ctx context.Context, r *round, until time.Time) {
 		<-ctx.Done()
 		return
 	}
-	_ = p.tails.Wait(ctx, r.e.User, r.state.Next.Entry) // it only ends the rest earlier
+	_ = p.tails.Wait(ctx, r.e.Owner, r.state.Next.Entry) // it only ends the rest earlier
 }

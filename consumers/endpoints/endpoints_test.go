@@ -274,7 +274,7 @@ func TestGone(t *testing.T) {
 		b := f.batch(2, nil)
 		f.publish(b, 1, models.Success, 1)
 		f.endpoint(others, func(e *endpoint.Endpoint) { e.Replay = &feed.Position{Entry: 1} })
-		f.endpoint(operators, func(e *endpoint.Endpoint) { e.User = feed.Installation })
+		f.endpoint(operators, func(e *endpoint.Endpoint) { e.Owner = feed.Installation })
 		f.run("w")
 		disabled := func() *endpoint.Disabled {
 			e, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)

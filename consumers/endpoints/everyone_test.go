@@ -40,7 +40,7 @@ func (f *fixture) as(user string) *fixture {
 
 // everyonesMail makes an endpoint one of everyone's mail from now on.
 func everyonesMail(e *endpoint.Endpoint) {
-	e.User, e.Everyone = feed.Installation, true
+	e.Owner, e.Everyone = feed.Installation, true
 	e.Start = endpoint.Start{At: time.Now(), Generation: 1}
 }
 

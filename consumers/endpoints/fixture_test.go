@@ -106,7 +106,7 @@ func (f *fixture) happen(batch models.ID, c models.FeedChange) {
 func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoint.Endpoint {
 	f.t.Helper()
 	e := &endpoint.Endpoint{
-		ID: models.NewUserID(), User: f.user, URL: r.url, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
+		ID: models.NewUserID(), Owner: f.user, URL: r.url, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
 		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
 	if change != nil {

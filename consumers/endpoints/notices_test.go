@@ -29,7 +29,7 @@ func TestNoticesArePosted(t *testing.T) {
 			slack <- r.Header.Get("webhook-signature") + string(body)
 		}))
 		f.endpoint(users, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
-		of := func(e *endpoint.Endpoint) { e.User = feed.Installation }
+		of := func(e *endpoint.Endpoint) { e.Owner = feed.Installation }
 		f.endpoint(all, func(e *endpoint.Endpoint) { of(e); e.Batch = true })
 		f.endpoint(some, func(e *endpoint.Endpoint) { of(e); e.Types = []feed.Type{feed.FailoverEnded} })
 		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) { of(e); e.Format = endpoint.Slack })
@@ -65,7 +65,7 @@ func TestNoticesAreMailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		e := f.endpoint(&receiver{url: "mailto:ops@x.test"}, func(e *endpoint.Endpoint) {
-			e.User, e.Format = feed.Installation, endpoint.Mail
+			e.Owner, e.Format = feed.Installation, endpoint.Mail
 			e.Sender = &endpoint.Sender{User: "ada", From: "alerts@x.test"}
 		})
 		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
@@ -126,7 +126,7 @@ func TestSuppressionsArePosted(t *testing.T) {
 		f.endpoint(none, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Delivered} })
 		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) {
 			of(e)
-			e.User, e.Format = feed.Installation, endpoint.Slack
+			e.Owner, e.Format = feed.Installation, endpoint.Slack
 		})
 		about := models.NewSuppression("ada@x.test", models.HardBounce, models.FromEvent, time.Now())
 		about.Log = f.batch(1, nil).Log(1)

@@ -166,9 +166,9 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	if r.e.Batch {
 		limit = endpoint.MaxBatch
 	}
-	page, err := r.p.compose.Read(ctx, r.e, r.e.User, r.state.Next, limit)
+	page, err := r.p.compose.Read(ctx, r.e, r.e.Owner, r.state.Next, limit)
 	if errors.Is(err, feed.ErrExpired) {
-		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", r.e.User)
+		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", r.e.Owner)
 		r.state.Next = feed.Begin
 		return true, nil
 	}
@@ -325,15 +325,15 @@ func (r *round) disable(ctx context.Context) error {
 	default:
 		return nil
 	}
-	now, err := endpoint.Get(ctx, r.p.store, r.e.User, r.e.ID)
+	now, err := endpoint.Get(ctx, r.p.store, r.e.Owner, r.e.ID)
 	if errors.Is(err, models.ErrNotFound) || err == nil && (now.Generation != r.e.Generation || now.Disabled != nil) {
 		return nil // its user has changed or removed it meanwhile
 	}
 	if err != nil {
 		return err
 	}
-	r.p.log.Warn("endpoint disabled", "endpoint", r.e.ID, "user_id", r.e.User, "why", why)
-	user := r.e.User
+	r.p.log.Warn("endpoint disabled", "endpoint", r.e.ID, "user_id", r.e.Owner, "why", why)
+	user := r.e.Owner
 	if user == feed.Installation {
 		user = ""
 	}
@@ -344,7 +344,7 @@ func (r *round) disable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = endpoint.Change(ctx, r.p.store, r.e.User, r.e.ID, func(e *endpoint.Endpoint) error {
+	_, err = endpoint.Change(ctx, r.p.store, r.e.Owner, r.e.ID, func(e *endpoint.Endpoint) error {
 		if e.Generation == r.e.Generation && e.Disabled == nil { // otherwise its user has changed it meanwhile
 			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		}

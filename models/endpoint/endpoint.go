@@ -42,7 +42,7 @@ const (
 // Endpoint is an address to which updates of its user's mail are posted, or notices of the installation.
 type Endpoint struct {
 	ID          string            `json:"id"`
-	User        string            `json:"user"` // or feed.Installation
+	Owner       string            `json:"owner"` // ID of a user, or feed.Installation
 	URL         string            `json:"url"`
 	Description string            `json:"description,omitempty"`
 	Types       []feed.Type       `json:"types,omitempty"`      // empty: all changes of the state
@@ -276,7 +276,7 @@ func List(ctx context.Context, store Documents, user, after string, limit int) (
 }
 
 // Key returns where an endpoint is in the list of all.
-func (e *Endpoint) Key() string { return key(e.User, e.ID) }
+func (e *Endpoint) Key() string { return key(e.Owner, e.ID) }
 
 // Get returns an endpoint. Errors: models.ErrNotFound.
 func Get(ctx context.Context, store models.DocumentStore, user, id string) (Endpoint, error) {

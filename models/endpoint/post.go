@@ -118,7 +118,7 @@ func (c *Composer) Read(
 // Compose returns the posts of updates of a part of a feed: some single ones, or a batch of as many as maxBody has room
 // for.
 func (c *Composer) Compose(ctx context.Context, e *Endpoint, of Part, updates []feed.Update) ([]Post, error) {
-	user, from := cmp.Or(of.User, e.User), of.From
+	user, from := cmp.Or(of.User, e.Owner), of.From
 	if !of.Batch || !e.manyInPost() {
 		updates = updates[:min(len(updates), describedAtOnce)]
 		messages, err := c.messages(ctx, e, user, updates)
@@ -196,7 +196,7 @@ func (c *Composer) Again(ctx context.Context, e *Endpoint, part Part) (p *Post, 
 	if part.Batch {
 		limit = MaxBatch
 	}
-	page, err := c.Read(ctx, e, cmp.Or(part.User, e.User), part.From, limit)
+	page, err := c.Read(ctx, e, cmp.Or(part.User, e.Owner), part.From, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		return nil, nil, nil
 	}

@@ -62,7 +62,7 @@ func (s *Endpoints) RecordedBy(record func(ctx context.Context, c *models.Comman
 
 // done adds what was done to an endpoint to the audit trail.
 func (s *Endpoints) done(ctx context.Context, kind models.CommandKind, e *endpoint.Endpoint, why string) {
-	s.record(ctx, &models.Command{Kind: kind, User: e.User, Subject: e.ID, Why: why})
+	s.record(ctx, &models.Command{Kind: kind, User: e.Owner, Subject: e.ID, Why: why})
 }
 
 // Create creates an endpoint. It gets the updates that follow.
@@ -84,7 +84,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
-		ID: models.NewBatchID(now).String(), User: user, Created: now,
+		ID: models.NewBatchID(now).String(), Owner: user, Created: now,
 		Secrets:    []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))},
 		Generation: 1, Replay: &head,
 	}
