@@ -154,6 +154,7 @@ func TestEndpointKeyPair(t *testing.T) {
 	}
 	same := change(`{"url": "https://example.com/y"}`)
 	require.Equal(t, rotated["public_key"], same["public_key"])
+	require.Equal(t, "v1a", same["signature"])
 	require.Equal(t, rotated["public_key"], change(`{"url": "https://example.com/y", "signature": "v1a"}`)["public_key"])
 	changed := change(`{"url": "https://example.com/y", "signature": "v1"}`)
 	require.Regexp(t, "^whsec_", changed["secret"])
@@ -274,7 +275,7 @@ func TestMailEndpoint(t *testing.T) {
 	require.Len(t, others, 1)
 	require.Empty(t, others[0].Providers, "it is about no provider")
 
-	e.Sender.User = "unknown"
+	e.User = "unknown"
 	_, err = f.server.svc.MailNotice(t.Context(), &e, "msg_2", body)
 	require.Error(t, err)
 }

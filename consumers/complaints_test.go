@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -96,7 +97,7 @@ func TestComplaintsArePublished(t *testing.T) {
 		want = append(want, sends(30, 4))
 		require.Equal(t, want, published(3))
 
-		posts := newApplication(r, feed.Installation, feed.ComplaintsHigh).wait(t, 3)
+		posts := newApplication(r, feed.Installation, client.ComplaintsHigh).wait(t, 3)
 		slices.SortFunc(posts, func(a, b update) int { return cmp.Compare(a.Data.Number, b.Data.Number) }) // made together
 		for i, share := range [][]int64{{3, 20}, {10, 10}, {4, 30}} {
 			n := posts[i].Data

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -49,7 +50,7 @@ type update struct {
 }
 
 // newApplication stores an endpoint of a user, or of the installation.
-func newApplication(r *rig, owner string, types ...feed.Type) *application {
+func newApplication(r *rig, owner string, events ...string) *application {
 	r.t.Helper()
 	secret := endpoint.NewSecret(endpoint.HMAC)
 	w, err := standardwebhooks.NewWebhook(secret.String())
@@ -71,8 +72,8 @@ func newApplication(r *rig, owner string, types ...feed.Type) *application {
 	s.Start()
 	r.t.Cleanup(s.Close)
 	e := &endpoint.Endpoint{
-		ID: models.NewUserID(), Owner: owner, URL: s.URL, Secrets: []endpoint.Secret{secret}, Types: types,
-		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
+		ID: models.NewUserID(), Owner: owner, EndpointSettings: client.EndpointSettings{URL: s.URL, Events: events},
+		Secrets: []endpoint.Secret{secret}, Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
 	require.NoError(r.t, endpoint.Create(r.t.Context(), r.store, e))
 	a.noted = func() int64 {
@@ -117,7 +118,7 @@ func TestRollUpWakesPoster(t *testing.T) {
 		r := emptyRig(t, nil, "sg")
 		cfg := r.posting()
 		cfg.EndpointPoll = time.Hour
-		app := newApplication(r, r.user, feed.Delivered)
+		app := newApplication(r, r.user, client.LogDelivered)
 		r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
 		r.until(func() bool { // until the worker listens for wakes
 			r.done(r.batch(1, true, nil))
@@ -148,7 +149,7 @@ func TestNoticesOfCauses(t *testing.T) {
 		cfg := r.posting()
 		cfg.SumsPoll = 50 * time.Millisecond
 		r.known()
-		app := newApplication(r, feed.Installation, feed.UnknownOutcomes, feed.CheckDifference)
+		app := newApplication(r, feed.Installation, client.OutcomeUnknown, client.CheckDifference)
 		restart := func() { r.stop(); r.engine = r.worker(cfg, sg) }
 		r.engine = r.worker(cfg, sg)
 

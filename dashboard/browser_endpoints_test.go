@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -50,7 +51,7 @@ func TestBrowserEndpoints(t *testing.T) {
 	require.Len(t, list, 1)
 	now := time.Now()
 	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
-		e.Types = []updates.Type{updates.SuppressionAdded}
+		e.Events = []string{client.SuppressionAdded}
 		return nil
 	})
 	require.NoError(t, err)

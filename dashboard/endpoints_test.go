@@ -76,7 +76,7 @@ func TestEndpointPages(t *testing.T) {
 	added := []models.FeedSuppression{{}, {}}
 	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, login.LocalUser().ID, added))
 	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
-		e.Types, e.Tags = []updates.Type{updates.All}, nil
+		e.Events, e.Tags = []string{string(updates.All)}, nil
 		return nil
 	})
 	require.NoError(t, err)

@@ -148,8 +148,9 @@ func newApplication(t *testing.T, store models.Store, user string) *application 
 	}))
 	t.Cleanup(s.Close)
 	require.NoError(t, endpoint.Create(t.Context(), store, &endpoint.Endpoint{
-		ID: models.NewUserID(), Owner: user, URL: s.URL, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
-		Types: []feed.Type{feed.Delivered}, Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
+		ID: models.NewUserID(), Owner: user, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
+		EndpointSettings: client.EndpointSettings{URL: s.URL, Events: []string{client.LogDelivered}},
+		Created:          time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}))
 	return a
 }

@@ -400,7 +400,7 @@ func Operations(s *Service) []operation.Operation {
 	)
 }
 
-// MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's
+// MailNotice accepts the mail of a post to an endpoint of the format mail: an urgent batch of the endpoint's
 // user, once for an ID of a post. The provider that it is about is not used, unless there is no other.
 func (s *Service) MailNotice(
 	ctx context.Context, e *endpoint.Endpoint, post string, body []byte,
@@ -409,14 +409,14 @@ func (s *Service) MailNotice(
 	if err := json.Unmarshal(body, &l); err != nil {
 		return "", err
 	}
-	u, err := s.People.Find(ctx, e.Sender.User)
+	u, err := s.People.Find(ctx, e.User)
 	if err != nil {
 		return "", err
 	}
 	c := s.intake // without the user's window for mail that waits
 	in := intake.New(ctx, &c)
 	defer in.Close()
-	in.Batch = intake.Batch{From: e.Sender.From, Subject: "{{subject}}", Text: "{{text}}", Lane: string(models.Urgent)}
+	in.Batch = intake.Batch{From: e.Sender, Subject: "{{subject}}", Text: "{{text}}", Lane: string(models.Urgent)}
 	others := slices.DeleteFunc(providerNames(s.providers), func(name string) bool { return name == l.Provider })
 	if l.Provider != "" && len(others) > 0 {
 		in.Batch.Providers = others

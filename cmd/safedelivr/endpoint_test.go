@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -21,7 +22,7 @@ func TestEndpointCommands(t *testing.T) {
 	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
 	e, err := endpoint.Get(t.Context(), d.store, "aaaa", id)
 	require.NoError(t, err)
-	require.Equal(t, []feed.Type{feed.Opened, feed.Failed}, e.Types)
+	require.Equal(t, []string{client.LogOpened, client.LogFailed}, e.Events)
 	require.Equal(t, []int{5, 2}, []int{e.Rate, e.AtOnce})
 	out, _ = d.run("endpoint add https://example.com/pair --user ada --signature v1a")
 	require.Regexp(t, `(?m)^public key: whpk_\S+$`, out)
@@ -64,7 +65,7 @@ func TestInstallationWebhook(t *testing.T) {
 	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
 	e, err := endpoint.Get(t.Context(), d.store, feed.Installation, id)
 	require.NoError(t, err)
-	require.Equal(t, endpoint.Slack, e.Format)
+	require.Equal(t, client.FormatSlack, e.Format)
 	out, _ = d.run("endpoint --installation add https://example.com/all --everyone --events log.failed")
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestInstallationWebhook(t *testing.T) {
 		"a@example.com")
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
-	require.Equal(t, &endpoint.Sender{User: "ada", From: "a@example.com"}, e.Sender)
+	require.Equal(t, []string{"ada", "a@example.com"}, []string{e.User, e.Sender})
 	out, _ = d.run("endpoint list --installation")
 	require.Contains(t, out, id)
 	out, _ = d.run("endpoint list --user ada")

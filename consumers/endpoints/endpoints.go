@@ -43,7 +43,7 @@ var Delays = []time.Duration{
 type Config struct {
 	Worker string
 	Client *outbound.Client
-	Mailer endpoint.Mailer // nil: posts of the format endpoint.Mail fail
+	Mailer endpoint.Mailer // nil: posts of the format mail fail
 	Delays []time.Duration // before the retries of a post; default Delays
 	Poll   time.Duration   // how often feeds are read that no wake is about; default feed.TailPoll
 	// LastPosts is how long posts without an answer wait for it when the worker stops; default two seconds.

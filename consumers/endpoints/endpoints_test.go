@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -29,7 +30,7 @@ func TestUpdatesArePosted(t *testing.T) {
 		receipt := f.batch(1, func(b *models.Batch) { b.Category = "receipt" })
 		e := f.endpoint(all, func(e *endpoint.Endpoint) { e.Headers = map[string]string{"Authorization": "Bearer x"} })
 		f.endpoint(some, func(e *endpoint.Endpoint) {
-			e.Types, e.Categories = []feed.Type{feed.Failed}, []string{"receipt"}
+			e.Events, e.Categories = []string{client.LogFailed}, []string{"receipt"}
 		})
 		f.publish(newsletter, 1, models.Success, 1, 2)
 		f.run("w")
@@ -63,8 +64,8 @@ func TestEventsArePosted(t *testing.T) {
 		f := newFixture(t)
 		changes, opens, all := newReceiver(f, nil), newReceiver(f, nil), newReceiver(f, nil)
 		f.endpoint(changes, nil)
-		f.endpoint(opens, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Opened} })
-		f.endpoint(all, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
+		f.endpoint(opens, func(e *endpoint.Endpoint) { e.Events = []string{client.LogOpened} })
+		f.endpoint(all, func(e *endpoint.Endpoint) { e.Events = []string{string(feed.All)} })
 		b := f.batch(1, nil)
 		f.publish(b, 1, models.Success, 1)
 		for n, kind := range []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed} {
@@ -340,7 +341,7 @@ func TestChangedWhileRetrying(t *testing.T) {
 			f := newFixture(t)
 			r := newReceiver(f, status(http.StatusInternalServerError, 1))
 			e := f.endpoint(r, func(e *endpoint.Endpoint) {
-				e.Batch, e.Ordered, e.Types = batch, true, []feed.Type{feed.Failed}
+				e.Batch, e.Ordered, e.Events = batch, true, []string{client.LogFailed}
 			})
 			b := f.batch(6, nil)
 			f.publish(b, 1, models.Success, 1, 2)
@@ -350,7 +351,7 @@ func TestChangedWhileRetrying(t *testing.T) {
 			f.run("w", time.Hour)
 			f.eventually(func() bool { return len(f.state(e).Retries) == 1 })
 			f.change(e, func(e *endpoint.Endpoint) {
-				e.Batch, e.Types, e.Replay = !batch, nil, nil
+				e.Batch, e.Events, e.Replay = !batch, nil, nil
 				e.Generation++
 			})
 			got := map[models.ID]bool{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/testkit"
@@ -106,7 +107,8 @@ func (f *fixture) happen(batch models.ID, c models.FeedChange) {
 func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoint.Endpoint {
 	f.t.Helper()
 	e := &endpoint.Endpoint{
-		ID: models.NewUserID(), Owner: f.user, URL: r.url, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
+		ID: models.NewUserID(), Owner: f.user, EndpointSettings: client.EndpointSettings{URL: r.url},
+		Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
 		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
 	if change != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -28,11 +29,11 @@ func TestNoticesArePosted(t *testing.T) {
 			body, _ := io.ReadAll(r.Body) // what is missing is seen below
 			slack <- r.Header.Get("webhook-signature") + string(body)
 		}))
-		f.endpoint(users, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
+		f.endpoint(users, func(e *endpoint.Endpoint) { e.Events = []string{string(feed.All)} })
 		of := func(e *endpoint.Endpoint) { e.Owner = feed.Installation }
 		f.endpoint(all, func(e *endpoint.Endpoint) { of(e); e.Batch = true })
-		f.endpoint(some, func(e *endpoint.Endpoint) { of(e); e.Types = []feed.Type{feed.FailoverEnded} })
-		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) { of(e); e.Format = endpoint.Slack })
+		f.endpoint(some, func(e *endpoint.Endpoint) { of(e); e.Events = []string{client.FailoverEnded} })
+		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) { of(e); e.Format = client.FormatSlack })
 		since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
 			return []models.Notice{
@@ -65,8 +66,8 @@ func TestNoticesAreMailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		e := f.endpoint(&receiver{url: "mailto:ops@x.test"}, func(e *endpoint.Endpoint) {
-			e.Owner, e.Format = feed.Installation, endpoint.Mail
-			e.Sender = &endpoint.Sender{User: "ada", From: "alerts@x.test"}
+			e.Owner, e.Format = feed.Installation, client.FormatMail
+			e.User, e.Sender = "ada", "alerts@x.test"
 		})
 		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
 			return []models.Notice{{Kind: models.ProviderRecovered, Provider: "sg", Since: time.Unix(0, 0)}}
@@ -77,7 +78,7 @@ func TestNoticesAreMailed(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			mails = append(mails, post+string(body))
-			require.Equal(t, e.Sender, got.Sender)
+			require.Equal(t, e.EndpointSettings, got.EndpointSettings)
 			if len(mails) == 1 {
 				return "", models.ErrUnavailable
 			}
@@ -120,13 +121,13 @@ func TestSuppressionsArePosted(t *testing.T) {
 			body, _ := io.ReadAll(r.Body) // what is missing is seen below
 			slack <- string(body)
 		}))
-		of := func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.SuppressionAdded} }
+		of := func(e *endpoint.Endpoint) { e.Events = []string{client.SuppressionAdded} }
 		f.endpoint(all, func(e *endpoint.Endpoint) { of(e); e.Ordered = true })
 		f.endpoint(tagged, func(e *endpoint.Endpoint) { of(e); e.Tags, e.Categories = []string{"a"}, []string{"news"} })
-		f.endpoint(none, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Delivered} })
+		f.endpoint(none, func(e *endpoint.Endpoint) { e.Events = []string{client.LogDelivered} })
 		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) {
 			of(e)
-			e.Owner, e.Format = feed.Installation, endpoint.Slack
+			e.Owner, e.Format = feed.Installation, client.FormatSlack
 		})
 		about := models.NewSuppression("ada@x.test", models.HardBounce, models.FromEvent, time.Now())
 		about.Log = f.batch(1, nil).Log(1)

@@ -12,14 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // mailed returns a round of an endpoint whose posts are handed to a function, and n posts.
-func mailed(e *endpoint.Endpoint, n int, take func()) (round, []endpoint.Post) {
-	e.Format = endpoint.Mail
+func mailed(settings client.EndpointSettings, n int, take func()) (round, []endpoint.Post) {
+	e := &endpoint.Endpoint{EndpointSettings: settings}
+	e.Format = client.FormatMail
 	p := New(Config{
 		Mailer: func(context.Context, *endpoint.Endpoint, string, []byte) (string, error) {
 			take()
@@ -40,7 +42,7 @@ func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var at []time.Time
-		r, posts := mailed(&endpoint.Endpoint{Rate: 5}, 100, func() {
+		r, posts := mailed(client.EndpointSettings{Rate: 5}, 100, func() {
 			mu.Lock()
 			defer mu.Unlock()
 			at = append(at, time.Now())
@@ -66,9 +68,9 @@ func TestRate(t *testing.T) {
 func TestLateRoundMakesOnePost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, e := range []*endpoint.Endpoint{{}, {Rate: 5}, {Ordered: true}} {
+		for _, settings := range []client.EndpointSettings{{}, {Rate: 5}, {Ordered: true}} {
 			var made atomic.Int64
-			r, posts := mailed(e, 30, func() { made.Add(1) })
+			r, posts := mailed(settings, 30, func() { made.Add(1) })
 			time.Sleep(2 * roundTime)
 			for range 2 {
 				r.send(t.Context(), posts)
@@ -100,7 +102,7 @@ func TestRateOfRound(t *testing.T) {
 // TestAtOnce: an endpoint gets no more posts at the same time than it asks for, and if they are to be in order, one.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
-	for want, e := range map[int]*endpoint.Endpoint{10: {}, 3: {AtOnce: 3}, 1: {Ordered: true}} {
+	for want, settings := range map[int]client.EndpointSettings{10: {}, 3: {AtOnce: 3}, 1: {Ordered: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			running, most := 0, 0
@@ -110,7 +112,7 @@ func TestAtOnce(t *testing.T) {
 				running += n
 				most = max(most, running)
 			}
-			r, posts := mailed(e, 30, func() {
+			r, posts := mailed(settings, 30, func() {
 				count(1)
 				time.Sleep(time.Millisecond)
 				count(-1)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -267,7 +268,7 @@ func (r *round) turn(ctx context.Context) bool {
 
 func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 	out := result{at: time.Now()}
-	if r.e.Format == endpoint.Mail {
+	if r.e.Format == client.FormatMail {
 		out.answer.Body, out.err = r.p.cfg.Mailer(ctx, r.e, id, body)
 		out.answer.Status, out.answer.Took = http.StatusAccepted, time.Since(out.at)
 		return out

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -52,7 +53,7 @@ func (r *foreign) got() [][]byte {
 func (f *fixture) shaped(app *foreign, name shape.Name, change func(*endpoint.Endpoint)) *endpoint.Endpoint {
 	f.t.Helper()
 	return f.endpoint(&receiver{t: f.t, url: f.serve(app)}, func(e *endpoint.Endpoint) {
-		e.Shape, e.Types = name, []feed.Type{feed.All}
+		e.Shape, e.Events = string(name), []string{string(feed.All)}
 		if change != nil {
 			change(e)
 		}
@@ -138,7 +139,7 @@ func TestBatchOfSendGrid(t *testing.T) {
 		require.NoError(t, json.Unmarshal(app.got()[0], &list))
 		require.Len(t, list, 3)
 		require.Equal(t, "delivered", list[2]["event"])
-		f.change(e, func(e *endpoint.Endpoint) { e.Shape, e.Batch = shape.Postmark, false })
+		f.change(e, func(e *endpoint.Endpoint) { e.Shape, e.Batch = client.ShapePostmark, false })
 		f.eventually(func() bool { return len(app.got()) == 4 })
 		for i, body := range app.got()[1:] {
 			var event struct{ RecordType, Recipient string }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/shape"
@@ -29,38 +30,15 @@ const MaxBatch = 1000
 // DefaultAtOnce is how many posts to an endpoint are made at once if it does not say.
 const DefaultAtOnce = 10
 
-// Format is how an endpoint gets its posts.
-type Format string
-
-// The formats.
-const (
-	Signed Format = ""      // as Standard Webhooks describes it
-	Slack  Format = "slack" // as an incoming webhook of Slack, and what is compatible with it; not signed
-	Mail   Format = "mail"  // as mail to the addresses of the URL
-)
-
 // Endpoint is an address to which updates of its user's mail are posted, or notices of the installation.
 type Endpoint struct {
-	ID          string            `json:"id"`
-	Owner       string            `json:"owner"` // ID of a user, or feed.Installation
-	URL         string            `json:"url"`
-	Description string            `json:"description,omitempty"`
-	Types       []feed.Type       `json:"types,omitempty"`      // empty: all changes of the state
-	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
-	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
-	Batch       bool              `json:"batch,omitempty"`      // up to MaxBatch updates in a post
-	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
-	Rate        int               `json:"rate,omitempty"`       // posts per second at most; 0: any
-	AtOnce      int               `json:"at_once,omitempty"`    // posts at once at most; 0: DefaultAtOnce
-	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
-	Format      Format            `json:"format,omitempty"`
-	Shape       shape.Name        `json:"shape,omitempty"`    // of Signed
-	Sender      *Sender           `json:"sender,omitempty"`   // of Mail
-	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, no notices
-	Start       Start             `json:"start,omitzero"`     // of Everyone
-	Secrets     []Secret          `json:"secrets"`            // the newest first
-	Created     time.Time         `json:"created"`
-	Disabled    *Disabled         `json:"disabled,omitempty"`
+	ID    string `json:"id"`
+	Owner string `json:"owner"` // ID of a user, or feed.Installation
+	client.EndpointSettings
+	Start    Start     `json:"start,omitzero"` // of Everyone
+	Secrets  []Secret  `json:"secrets"`        // the newest first
+	Created  time.Time `json:"created"`
+	Disabled *Disabled `json:"disabled,omitempty"`
 	// Generation counts the changes that the posting worker has to apply: the endpoint was enabled again, or has a Replay.
 	// Replay is the position from which updates are posted from now on; nil: where it is. Again are posts to be made
 	// again.
@@ -69,13 +47,7 @@ type Endpoint struct {
 	Again      []Part         `json:"again,omitempty"`
 }
 
-// Sender says whose mail the posts of the format Mail are.
-type Sender struct {
-	User string `json:"user"` // ID or name
-	From string `json:"from"` // address
-}
-
-// Letter is the body of a post of the format Mail.
+// Letter is the body of a post of the format mail.
 type Letter struct {
 	Subject  string `json:"subject"`
 	Text     string `json:"text"`
@@ -107,17 +79,17 @@ type Disabled struct {
 // Body returns the body of a post with one message. In another shape than the standard one, the body of a test post is
 // an example.
 func (e *Endpoint) Body(m *Message) ([]byte, error) {
-	if e.Shape != shape.Standard {
+	if name := shape.Name(e.Shape); name.Foreign() {
 		d, ok := m.Data.(*feed.Described)
 		if !ok {
 			d = feed.Example(m.Timestamp)
 		}
-		return json.Marshal(e.Shape.Event(d))
+		return json.Marshal(name.Event(d))
 	}
 	switch e.Format {
-	case Slack:
+	case client.FormatSlack:
 		return json.Marshal(map[string]string{"text": slackText.Replace(m.Text)})
-	case Mail:
+	case client.FormatMail:
 		subject := "Safedelivr: " + m.Type.Words()
 		if m.Provider != "" {
 			subject += " (" + m.Provider + ")"
@@ -149,12 +121,12 @@ type Message struct {
 
 // wanted reports whether updates of a type with a reason are posted.
 func (e *Endpoint) wanted(t feed.Type, r models.Reason) bool {
-	return feed.Wanted(e.Types, t) && e.Shape.Has(t, r)
+	return feed.Wanted(e.Events, t) && shape.Name(e.Shape).Has(t, r)
 }
 
 // manyInPost reports whether a post may have several updates.
 func (e *Endpoint) manyInPost() bool {
-	return e.Format == Signed && (e.Shape == shape.Standard || e.Shape == shape.SendGrid)
+	return e.Format == "" && (!shape.Name(e.Shape).Foreign() || e.Shape == client.ShapeSendGrid)
 }
 
 // Wants reports whether updates of a type about the mail of a batch are posted.

@@ -11,6 +11,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
@@ -84,22 +85,25 @@ func TestWants(t *testing.T) {
 	t.Parallel()
 	b := &feed.Batch{Category: "news", Tags: []string{"a", "b"}}
 	for _, c := range []struct {
-		e    Endpoint
+		n    client.EndpointSettings
 		want bool
 	}{
-		{Endpoint{}, true},
-		{Endpoint{Types: []feed.Type{feed.Failed}}, true},
-		{Endpoint{Types: []feed.Type{feed.Delivered, feed.Queued}}, false},
-		{Endpoint{Types: []feed.Type{feed.All}}, true},
-		{Endpoint{Tags: []string{"b", "c"}}, true},
-		{Endpoint{Tags: []string{"c"}}, false},
-		{Endpoint{Categories: []string{"news"}}, true},
-		{Endpoint{Categories: []string{"receipt"}, Tags: []string{"a"}}, false},
+		{client.EndpointSettings{}, true},
+		{client.EndpointSettings{Events: []string{client.LogFailed}}, true},
+		{client.EndpointSettings{Events: []string{client.LogDelivered, client.LogQueued}}, false},
+		{client.EndpointSettings{Events: []string{string(feed.All)}}, true},
+		{client.EndpointSettings{Tags: []string{"b", "c"}}, true},
+		{client.EndpointSettings{Tags: []string{"c"}}, false},
+		{client.EndpointSettings{Categories: []string{"news"}}, true},
+		{client.EndpointSettings{Categories: []string{"receipt"}, Tags: []string{"a"}}, false},
 	} {
-		require.Equal(t, c.want, c.e.Wants(feed.Failed, b), "%+v", c.e)
+		e := Endpoint{EndpointSettings: c.n}
+		require.Equal(t, c.want, e.Wants(feed.Failed, b), "%+v", c.n)
 	}
-	require.False(t, (&Endpoint{}).Wants(feed.Opened, b), "an event has to be asked for")
-	require.True(t, (&Endpoint{Types: []feed.Type{feed.Opened}}).Wants(feed.Opened, b))
+	var e Endpoint
+	require.False(t, e.Wants(feed.Opened, b), "an event has to be asked for")
+	e.Events = []string{client.LogOpened}
+	require.True(t, e.Wants(feed.Opened, b))
 }
 
 // TestTakeOver: a state takes over each request since once: a place in the feed to begin at, and posts to be made

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models/shape"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // TestKeyOfSecret: a secret has the same key of P-256 for ever, because receivers keep the public one.
@@ -24,11 +24,11 @@ func TestKeyOfSecret(t *testing.T) {
 // TestUnsignedRequests: an endpoint without secrets has no signature in any shape, so that a request can be shown.
 func TestUnsignedRequests(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[shape.Name]string{
-		shape.Standard: `{"a":1}`, shape.Mailgun: `{"event-data":{"a":1}}`, shape.SendGrid: `[{"a":1}]`,
-		shape.Postmark: `{"a":1}`, shape.Resend: `{"a":1}`,
+	for name, want := range map[string]string{
+		"": `{"a":1}`, client.ShapeStandard: `{"a":1}`, client.ShapeMailgun: `{"event-data":{"a":1}}`,
+		client.ShapeSendGrid: `[{"a":1}]`, client.ShapePostmark: `{"a":1}`, client.ShapeResend: `{"a":1}`,
 	} {
-		e := Endpoint{Shape: name}
+		e := Endpoint{EndpointSettings: client.EndpointSettings{Shape: name}}
 		h, body := e.Request("msg_1", time.Unix(1700000000, 0), []byte(`{"a":1}`))
 		require.Equal(t, want, string(body), name)
 		for _, header := range []string{"Webhook-Signature", "Svix-Signature", sendGridPrefix + "Signature"} {
@@ -37,6 +37,6 @@ func TestUnsignedRequests(t *testing.T) {
 		e.Secrets = []Secret{NewSecret(HMAC)}
 		signed, body := e.Request("msg_1", time.Unix(1700000000, 0), []byte(`{"a":1}`))
 		more := len(signed) + len(body) - len(h) - len(want)
-		require.Equal(t, name != shape.Postmark, more > 0, name)
+		require.Equal(t, name != client.ShapePostmark, more > 0, name)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/shape"
@@ -151,7 +152,7 @@ func (e *Endpoint) batchOf(
 	user string, from feed.Position, updates []feed.Update, messages []json.RawMessage,
 ) ([]Post, error) {
 	var content any = &Message{Type: Batch, Timestamp: updates[len(updates)-1].At, Data: messages}
-	if e.Shape == shape.SendGrid {
+	if e.Shape == client.ShapeSendGrid {
 		content = messages
 	}
 	body, err := json.Marshal(content)
@@ -163,7 +164,7 @@ func (c *Composer) messages(
 	ctx context.Context, e *Endpoint, user string, updates []feed.Update,
 ) ([]json.RawMessage, error) {
 	described, err := c.describer.Describe(ctx, user, updates)
-	if err == nil && e.Shape != shape.Standard {
+	if err == nil && shape.Name(e.Shape).Foreign() {
 		err = c.describer.AddListed(ctx, user, described)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/shape"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // Signature is how posts are signed. The words are those of Standard Webhooks.
@@ -77,9 +77,9 @@ func (s *Secret) sign(content []byte) string {
 func (e *Endpoint) Keys() (kind Signature, secret, public string) {
 	s := &e.Secrets[0]
 	switch {
-	case e.Format != Signed || e.Shape == shape.Postmark:
+	case e.Format != "" || e.Shape == client.ShapePostmark:
 		return "", "", ""
-	case e.Shape == shape.SendGrid:
+	case e.Shape == client.ShapeSendGrid:
 		return "", "", s.publicP256()
 	}
 	return s.Signature, s.String(), s.Public()
@@ -89,9 +89,9 @@ func (e *Endpoint) Keys() (kind Signature, secret, public string) {
 // shape of Mailgun has a token of its own.
 func (e *Endpoint) Request(id string, at time.Time, content []byte) (http.Header, []byte) {
 	switch {
-	case e.Shape == shape.Mailgun:
+	case e.Shape == client.ShapeMailgun:
 		content = e.mailgunBody(at, content)
-	case e.Shape == shape.SendGrid && !bytes.HasPrefix(content, []byte("[")):
+	case e.Shape == client.ShapeSendGrid && !bytes.HasPrefix(content, []byte("[")):
 		content = slices.Concat([]byte("["), content, []byte("]"))
 	}
 	return e.Header(id, at, content), content
@@ -108,15 +108,15 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 	h.Set("User-Agent", "Safedelivr")
 	stamp, prefix := strconv.FormatInt(at.Unix(), 10), "webhook"
 	switch {
-	case e.Format == Slack || e.Shape == shape.Mailgun || e.Shape == shape.Postmark:
+	case e.Format == client.FormatSlack || e.Shape == client.ShapeMailgun || e.Shape == client.ShapePostmark:
 		return h
-	case e.Shape == shape.SendGrid:
+	case e.Shape == client.ShapeSendGrid:
 		h.Set(sendGridPrefix+"Timestamp", stamp)
 		if len(e.Secrets) > 0 {
 			h.Set(sendGridPrefix+"Signature", e.Secrets[0].signP256(append([]byte(stamp), body...)))
 		}
 		return h
-	case e.Shape == shape.Resend:
+	case e.Shape == client.ShapeResend:
 		prefix = "svix"
 	}
 	content := append(fmt.Appendf(make([]byte, 0, len(body)+100), "%s.%s.", id, stamp), body...)

@@ -166,11 +166,11 @@ func (u *Update) Type() Type {
 
 // Wanted reports whether a list of types has t. An empty list has all changes of the state, that an endpoint was
 // disabled, and all notices.
-func Wanted(types []Type, t Type) bool {
+func Wanted[T ~string](types []T, t Type) bool {
 	if len(types) == 0 {
 		return !t.Event()
 	}
-	return slices.Contains(types, t) || slices.Contains(types, All)
+	return slices.Contains(types, T(t)) || slices.Contains(types, T(All))
 }
 
 // Names are the words that a list of types may have in a feed, for people.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
@@ -19,11 +20,11 @@ type Name string
 
 // The shapes.
 const (
-	Standard Name = "" // that of Safedelivr
-	Mailgun  Name = "mailgun"
-	SendGrid Name = "sendgrid"
-	Postmark Name = "postmark"
-	Resend   Name = "resend"
+	Standard Name = client.ShapeStandard // that of Safedelivr, as is the one without a name
+	Mailgun  Name = client.ShapeMailgun
+	SendGrid Name = client.ShapeSendGrid
+	Postmark Name = client.ShapePostmark
+	Resend   Name = client.ShapeResend
 )
 
 // words are what shapes call updates, by their types.
@@ -46,6 +47,9 @@ var words = map[Name]map[feed.Type]string{
 	},
 }
 
+// Foreign reports whether the shape is that of another service.
+func (n Name) Foreign() bool { return n != "" && n != Standard }
+
 // Word returns what the shape calls updates of a type, or "". Some failures have a word of their own.
 func (n Name) Word(t feed.Type) string { return words[n][t] }
 
@@ -54,7 +58,7 @@ func (n Name) Word(t feed.Type) string { return words[n][t] }
 func (n Name) Has(t feed.Type, r models.Reason) bool {
 	unclear := t == feed.Failed && failureOf(r) == mayHaveArrived && n != Mailgun
 	twice := t == feed.Bounced && r.Hard()
-	return n == Standard || n.Word(t) != "" && !unclear && !twice
+	return !n.Foreign() || n.Word(t) != "" && !unclear && !twice
 }
 
 // Event returns an update of mail to a recipient as an event. The shape must have one. Standard has the update.

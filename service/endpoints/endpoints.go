@@ -17,7 +17,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/models/shape"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -84,12 +83,12 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
-		ID: models.NewBatchID(now).String(), Owner: user, Created: now,
+		ID: models.NewBatchID(now).String(), Owner: user, EndpointSettings: *n, Created: now,
 		Secrets:    []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))},
 		Generation: 1, Replay: &head,
 	}
-	if apply(n, &e); n.Everyone {
-		e.Everyone, e.Start = true, endpoint.Start{At: now, Generation: e.Generation}
+	if e.Everyone {
+		e.Start = endpoint.Start{At: now, Generation: e.Generation}
 	}
 	if err := endpoint.Create(ctx, s.store, &e); err != nil {
 		return client.Endpoint{}, problem.FromStore("store endpoint", err)
@@ -168,9 +167,9 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 			return f.Err()
 		}
 		secret = ""
-		apply(n, e)
+		e.EndpointSettings = *n
 		kind := endpoint.Signature(n.Signature)
-		if e.Shape == shape.Mailgun || e.Shape == shape.Resend {
+		if n.Shape == client.ShapeMailgun || n.Shape == client.ShapeResend {
 			kind = endpoint.HMAC
 		}
 		if kind != "" && kind != e.Secrets[0].Signature {
@@ -308,7 +307,7 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (client.EndpointT
 	}
 	post := "msg_" + models.NewBatchID(now).String()
 	var out client.EndpointTest
-	if e.Format == endpoint.Mail {
+	if e.Format == client.FormatMail {
 		out.Status = http.StatusAccepted
 		out.Answer, err = s.mailer(ctx, &e, post, body)
 	} else {
@@ -329,26 +328,20 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		return client.Endpoint{}, problem.FromStore("read endpoint", err)
 	}
 	v := client.Endpoint{
-		ID: e.ID,
-		EndpointSettings: client.EndpointSettings{
-			URL: e.URL, Description: e.Description, Tags: e.Tags, Categories: e.Categories, Events: names(e.Types),
-			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: string(e.Format), Everyone: e.Everyone,
-			Shape: cmp.Or(string(e.Shape), client.ShapeStandard),
-		},
-		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
-		State:        client.EndpointStateActive,
-		FailingSince: state.FailingSince,
-		Posted:       state.Posted,
-		GivenUp:      state.GivenUp,
-		Retrying:     len(state.Retries),
-		FailureRate:  failureRate(state.Attempts),
-		CreatedAt:    e.Created,
+		ID:               e.ID,
+		EndpointSettings: e.EndpointSettings,
+		HeaderNames:      slices.Sorted(maps.Keys(e.Headers)),
+		State:            client.EndpointStateActive,
+		FailingSince:     state.FailingSince,
+		Posted:           state.Posted,
+		GivenUp:          state.GivenUp,
+		Retrying:         len(state.Retries),
+		FailureRate:      failureRate(state.Attempts),
+		CreatedAt:        e.Created,
 	}
+	v.Headers, v.Shape = nil, cmp.Or(v.Shape, client.ShapeStandard)
 	kind, _, public := e.Keys()
 	v.Signature, v.PublicKey = string(kind), public
-	if e.Sender != nil {
-		v.User, v.Sender = e.Sender.User, e.Sender.From
-	}
 	switch {
 	case e.Disabled != nil:
 		v.State, v.Why = client.EndpointStateDisabled, e.Disabled.Why

@@ -111,7 +111,7 @@ func (s *Endpoints) Request(ctx context.Context, user, id, post string) (client.
 			"The updates of this post are not kept any more, or the endpoint does not ask for them now.")
 	}
 	out := client.EndpointRequest{Post: a.Post, At: a.At, Header: map[string]string{}, Body: string(p.Body)}
-	if e.Format == endpoint.Mail {
+	if e.Format == client.FormatMail {
 		return out, nil
 	}
 	e.Secrets = nil // a signature would let its reader post

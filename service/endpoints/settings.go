@@ -17,40 +17,6 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// apply sets the settings of an endpoint.
-func apply(n *client.EndpointSettings, e *endpoint.Endpoint) {
-	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, types(n.Events), n.Tags, n.Categories
-	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, endpoint.Format(n.Format)
-	e.Rate, e.AtOnce, e.Shape = n.Rate, n.AtOnce, shapeOf(n)
-	if e.Sender = nil; e.Format == endpoint.Mail {
-		e.Sender = &endpoint.Sender{User: n.User, From: n.Sender}
-	}
-}
-
-// shapeOf returns the shape of the posts of an endpoint.
-func shapeOf(n *client.EndpointSettings) shape.Name {
-	if n.Shape == client.ShapeStandard {
-		return shape.Standard
-	}
-	return shape.Name(n.Shape)
-}
-
-// types returns the types of updates with some names.
-func types(names []string) (out []feed.Type) {
-	for _, name := range names {
-		out = append(out, feed.Type(name))
-	}
-	return out
-}
-
-// names returns the names of types of updates.
-func names(types []feed.Type) (out []string) {
-	for _, t := range types {
-		out = append(out, string(t))
-	}
-	return out
-}
-
 // reserved are header fields that belong to a post.
 var reserved = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Host": true, "User-Agent": true, "Connection": true,
@@ -117,8 +83,8 @@ func checkFormat(n *client.EndpointSettings, owner string, f *problem.Form) {
 
 // checkShape finds settings that contradict the shape of another service.
 func checkShape(n *client.EndpointSettings, owner string, f *problem.Form) {
-	name := shapeOf(n)
-	if name == shape.Standard || f.At("/shape") {
+	name := shape.Name(n.Shape)
+	if !name.Foreign() || f.At("/shape") {
 		return
 	}
 	signature := name == shape.Mailgun || name == shape.Resend
