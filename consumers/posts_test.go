@@ -52,7 +52,7 @@ type update struct {
 // newApplication stores an endpoint of a user, or of the installation.
 func newApplication(r *rig, owner string, events ...string) *application {
 	r.t.Helper()
-	secret := endpoint.NewSecret(endpoint.HMAC)
+	secret := endpoint.NewSecret(client.SignatureHMAC)
 	w, err := standardwebhooks.NewWebhook(secret.String())
 	require.NoError(r.t, err)
 	a := &application{r: r, verify: w.Verify}

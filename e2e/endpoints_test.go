@@ -148,7 +148,7 @@ func newApplication(t *testing.T, store models.Store, user string) *application 
 	}))
 	t.Cleanup(s.Close)
 	require.NoError(t, endpoint.Create(t.Context(), store, &endpoint.Endpoint{
-		ID: models.NewUserID(), Owner: user, Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
+		ID: models.NewUserID(), Owner: user, Secrets: []endpoint.Secret{endpoint.NewSecret(client.SignatureHMAC)},
 		EndpointSettings: client.EndpointSettings{URL: s.URL, Events: []string{client.LogDelivered}},
 		Created:          time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}))

@@ -108,7 +108,7 @@ func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoi
 	f.t.Helper()
 	e := &endpoint.Endpoint{
 		ID: models.NewUserID(), Owner: f.user, EndpointSettings: client.EndpointSettings{URL: r.url},
-		Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.HMAC)},
+		Secrets: []endpoint.Secret{endpoint.NewSecret(client.SignatureHMAC)},
 		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
 	if change != nil {

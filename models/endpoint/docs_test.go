@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // TestVerificationOfDocs: the code of docs/endpoints.md accepts a post, and neither a changed one nor an old one.
@@ -76,14 +78,14 @@ func main() {
 }
 `, "main.go", nil},
 	} {
-		for n, signature := range []Signature{HMAC, Ed25519} { // in the order of the page
-			t.Run(c.language+" "+string(signature), func(t *testing.T) {
+		for n, signature := range []string{client.SignatureHMAC, client.SignatureEd25519} { // in the order of the page
+			t.Run(c.language+" "+signature, func(t *testing.T) {
 				t.Parallel()
 				command, err := exec.LookPath(c.command)
 				if err != nil {
 					t.Skip("not installed: " + c.command)
 				}
-				if signature == Ed25519 && c.needs != nil {
+				if signature == client.SignatureEd25519 && c.needs != nil {
 					if exec.CommandContext(t.Context(), command, c.needs...).Run() != nil { //nolint:gosec // a test
 						t.Skip("not installed: what " + c.command + " needs for Ed25519")
 					}
@@ -119,11 +121,11 @@ func main() {
 
 // accepts checks code that gets a key, the header fields and the body of a post as JSON, and returns an error if it
 // does not accept the post.
-func accepts(t *testing.T, signature Signature, run func(input []byte) error) {
+func accepts(t *testing.T, signature string, run func(input []byte) error) {
 	t.Helper()
-	other := HMAC
-	if signature == HMAC {
-		other = Ed25519
+	other := client.SignatureHMAC
+	if signature == client.SignatureHMAC {
+		other = client.SignatureEd25519
 	}
 	until := time.Now().Add(time.Hour)
 	e := Endpoint{Secrets: []Secret{NewSecret(signature)}}

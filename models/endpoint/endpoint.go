@@ -36,7 +36,7 @@ type Endpoint struct {
 	Owner string `json:"owner"` // ID of a user, or feed.Installation
 	client.EndpointSettings
 	Start    Start     `json:"start,omitzero"` // of Everyone
-	Secrets  []Secret  `json:"secrets"`        // the newest first
+	Secrets  []Secret  `json:"secrets"`        // the newest first, whose signature is in effect
 	Created  time.Time `json:"created"`
 	Disabled *Disabled `json:"disabled,omitempty"`
 	// Generation counts the changes that the posting worker has to apply: the endpoint was enabled again, or has a Replay.

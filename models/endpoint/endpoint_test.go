@@ -19,7 +19,7 @@ import (
 // changed ones.
 func TestSignature(t *testing.T) {
 	t.Parallel()
-	newer, older := NewSecret(HMAC), NewSecret(HMAC)
+	newer, older := NewSecret(client.SignatureHMAC), NewSecret(client.SignatureHMAC)
 	now := time.Now()
 	older.Until = now.Add(time.Hour)
 	e := Endpoint{Secrets: []Secret{newer, older}}
@@ -32,7 +32,7 @@ func TestSignature(t *testing.T) {
 	}
 	require.NoError(t, verify(newer, body))
 	require.NoError(t, verify(older, body))
-	require.Error(t, verify(NewSecret(HMAC), body))
+	require.Error(t, verify(NewSecret(client.SignatureHMAC), body))
 	w, err := standardwebhooks.NewWebhook(newer.String())
 	require.NoError(t, err)
 	require.Error(t, w.Verify([]byte(`{"type":"tess"}`), e.Header("msg_1", now, body)))
@@ -49,8 +49,8 @@ func TestAsymmetricSignature(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1674087231, 0)
 	body := []byte(`{"type":"test"}`)
-	e := Endpoint{Secrets: []Secret{NewSecret(Ed25519)}}
-	e.Rotate(NewSecret(Ed25519), now.Add(time.Hour))
+	e := Endpoint{Secrets: []Secret{NewSecret(client.SignatureEd25519)}}
+	e.Rotate(NewSecret(client.SignatureEd25519), now.Add(time.Hour))
 	verify := func(s Secret, h http.Header) bool {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.Public(), "whpk_"))
 		require.NoError(t, err)
@@ -69,12 +69,12 @@ func TestAsymmetricSignature(t *testing.T) {
 	require.Empty(t, e.Secrets[0].String(), "the private key is not shown")
 	require.True(t, verify(e.Secrets[0], h))
 	require.True(t, verify(e.Secrets[1], h))
-	require.False(t, verify(NewSecret(Ed25519), h))
+	require.False(t, verify(NewSecret(client.SignatureEd25519), h))
 	require.False(t, verify(e.Secrets[0], e.Header("msg_2", now, body)))
 	require.False(t, verify(e.Secrets[0], e.Header("msg_1", now, []byte("x"))))
 	require.False(t, verify(e.Secrets[1], e.Header("msg_1", now.Add(time.Hour), body)))
 
-	e.Rotate(NewSecret(HMAC), now.Add(time.Hour))
+	e.Rotate(NewSecret(client.SignatureHMAC), now.Add(time.Hour))
 	h = e.Header("msg_1", now, body)
 	require.Regexp(t, `^v1,\S+ v1a,\S+$`, h.Get("webhook-signature"))
 	require.True(t, verify(e.Secrets[1], h))

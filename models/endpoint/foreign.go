@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // sendGridPrefix begins the names of the header fields of SendGrid's signatures.
@@ -26,7 +28,7 @@ func (e *Endpoint) mailgunBody(at time.Time, event []byte) []byte {
 		Signature map[string]string `json:"signature,omitempty"`
 		Event     json.RawMessage   `json:"event-data"`
 	}{Event: event}
-	if len(e.Secrets) > 0 && e.Secrets[0].Signature == HMAC {
+	if len(e.Secrets) > 0 && e.Secrets[0].Signature == client.SignatureHMAC {
 		random := make([]byte, 25)
 		_, _ = rand.Read(random) // it never fails
 		stamp, token := strconv.FormatInt(at.Unix(), 10), hex.EncodeToString(random)

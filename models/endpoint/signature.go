@@ -17,36 +17,27 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-// Signature is how posts are signed. The words are those of Standard Webhooks.
-type Signature string
-
-// The signatures.
-const (
-	HMAC    Signature = "v1"  // HMAC-SHA256 with a secret that the receiver has, too
-	Ed25519 Signature = "v1a" // with a private key; the receiver has the public one
-)
-
 // Secret is a key with which posts are signed.
 type Secret struct {
-	Key       []byte    `json:"key"` // of Ed25519: the seed of the private key
-	Signature Signature `json:"signature"`
+	Key       []byte    `json:"key"`            // of Ed25519: the seed of the private key
+	Signature string    `json:"signature"`      // client.SignatureHMAC or client.SignatureEd25519
 	Until     time.Time `json:"until,omitzero"` // zero: for ever
 }
 
-// NewSecret returns a secret.
-func NewSecret(s Signature) Secret {
+// NewSecret returns a secret for a signature.
+func NewSecret(signature string) Secret {
 	size := 24
-	if s == Ed25519 {
+	if signature == client.SignatureEd25519 {
 		size = ed25519.SeedSize
 	}
 	key := make([]byte, size)
 	_, _ = rand.Read(key) // it never fails
-	return Secret{Key: key, Signature: s}
+	return Secret{Key: key, Signature: signature}
 }
 
 // String returns the secret of HMAC as receivers know it, or "".
 func (s *Secret) String() string {
-	if s.Signature == Ed25519 {
+	if s.Signature == client.SignatureEd25519 {
 		return ""
 	}
 	return "whsec_" + base64.StdEncoding.EncodeToString(s.Key)
@@ -54,7 +45,7 @@ func (s *Secret) String() string {
 
 // Public returns the public key of Ed25519 as receivers know it, or "".
 func (s *Secret) Public() string {
-	if s.Signature != Ed25519 {
+	if s.Signature != client.SignatureEd25519 {
 		return ""
 	}
 	public, _ := ed25519.NewKeyFromSeed(s.Key).Public().(ed25519.PublicKey)
@@ -63,18 +54,18 @@ func (s *Secret) Public() string {
 
 // sign returns the signature of a content, with its name.
 func (s *Secret) sign(content []byte) string {
-	if s.Signature == Ed25519 {
+	if s.Signature == client.SignatureEd25519 {
 		sum := ed25519.Sign(ed25519.NewKeyFromSeed(s.Key), content)
-		return string(Ed25519) + "," + base64.StdEncoding.EncodeToString(sum)
+		return client.SignatureEd25519 + "," + base64.StdEncoding.EncodeToString(sum)
 	}
 	mac := hmac.New(sha256.New, s.Key)
 	_, _ = mac.Write(content) // a hash never fails
-	return string(HMAC) + "," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	return client.SignatureHMAC + "," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Keys returns what receivers verify posts with, and its kind: the newest secret, or the public key of a private one.
-// All are empty if nothing is signed.
-func (e *Endpoint) Keys() (kind Signature, secret, public string) {
+// Keys returns how posts are signed, and what receivers verify them with: the newest secret, or the public key of a
+// private one. All are empty if nothing is signed.
+func (e *Endpoint) Keys() (signature, secret, public string) {
 	s := &e.Secrets[0]
 	switch {
 	case e.Format != "" || e.Shape == client.ShapePostmark:

@@ -84,7 +84,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
 		ID: models.NewBatchID(now).String(), Owner: user, EndpointSettings: *n, Created: now,
-		Secrets:    []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))},
+		Secrets:    []endpoint.Secret{endpoint.NewSecret(cmp.Or(n.Signature, client.SignatureHMAC))},
 		Generation: 1, Replay: &head,
 	}
 	if e.Everyone {
@@ -168,9 +168,9 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 		}
 		secret = ""
 		e.EndpointSettings = *n
-		kind := endpoint.Signature(n.Signature)
+		kind := n.Signature
 		if n.Shape == client.ShapeMailgun || n.Shape == client.ShapeResend {
-			kind = endpoint.HMAC
+			kind = client.SignatureHMAC
 		}
 		if kind != "" && kind != e.Secrets[0].Signature {
 			e.Rotate(endpoint.NewSecret(kind), time.Now().Add(oldSecret))
@@ -340,8 +340,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		CreatedAt:        e.Created,
 	}
 	v.Headers, v.Shape = nil, cmp.Or(v.Shape, client.ShapeStandard)
-	kind, _, public := e.Keys()
-	v.Signature, v.PublicKey = string(kind), public
+	v.Signature, _, v.PublicKey = e.Keys()
 	switch {
 	case e.Disabled != nil:
 		v.State, v.Why = client.EndpointStateDisabled, e.Disabled.Why
