@@ -3,6 +3,7 @@
 package endpoints
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -143,15 +144,32 @@ func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint
 	return e, problem.FromStore("read endpoint", err)
 }
 
-// change changes an endpoint by f.
-func (s *Endpoints) change(
-	ctx context.Context, user, id string, f func(e *endpoint.Endpoint) error,
-) (endpoint.Endpoint, error) {
-	e, err := endpoint.Change(ctx, s.store, user, id, f)
-	if errors.Is(err, models.ErrNotFound) {
-		return e, problem.NotYours("endpoint")
+// errUnchanged is that a verb has nothing to do.
+var errUnchanged = errors.New("unchanged")
+
+// do changes an endpoint by f, and adds that to the audit trail, unless f returns errUnchanged. The answer has the secret
+// if it is new.
+func (s *Endpoints) do(
+	ctx context.Context, user, id string, kind models.CommandKind, why string, f func(e *endpoint.Endpoint) error,
+) (client.Endpoint, error) {
+	var key []byte // of the newest secret until now
+	e, err := endpoint.Change(ctx, s.store, user, id, func(e *endpoint.Endpoint) error {
+		key = e.Secrets[0].Key
+		return f(e)
+	})
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return client.Endpoint{}, problem.NotYours("endpoint")
+	case err == nil:
+		s.done(ctx, kind, &e, why)
+	case !errors.Is(err, errUnchanged):
+		return client.Endpoint{}, problem.FromStore("change endpoint", err)
 	}
-	return e, problem.FromStore("change endpoint", err)
+	v, err := s.view(ctx, &e)
+	if !bytes.Equal(e.Secrets[0].Key, key) {
+		_, v.Secret, _ = e.Keys()
+	}
+	return v, err
 }
 
 // Update replaces the settings of an endpoint.
@@ -159,14 +177,12 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 	if err := check(n, user); err != nil {
 		return client.Endpoint{}, err
 	}
-	var secret string // if it is new
-	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, models.ChangedEndpoint, "", func(e *endpoint.Endpoint) error {
 		if e.Everyone != n.Everyone {
 			var f problem.Form
 			f.Wrong("/everyone", "invalid_value", "This cannot be changed. Add another endpoint.")
 			return f.Err()
 		}
-		secret = ""
 		e.EndpointSettings = *n
 		kind := n.Signature
 		if n.Shape == client.ShapeMailgun || n.Shape == client.ShapeResend {
@@ -174,17 +190,9 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 		}
 		if kind != "" && kind != e.Secrets[0].Signature {
 			e.Rotate(endpoint.NewSecret(kind), time.Now().Add(oldSecret))
-			_, secret, _ = e.Keys()
 		}
 		return nil
 	})
-	if err != nil {
-		return client.Endpoint{}, err
-	}
-	s.done(ctx, models.ChangedEndpoint, &e, "")
-	v, err := s.view(ctx, &e)
-	v.Secret = secret
-	return v, err
 }
 
 // Remove removes an endpoint. Removing one that does not exist does nothing.
@@ -208,17 +216,10 @@ func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
 
 // Rotate gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
 func (s *Endpoints) Rotate(ctx context.Context, user, id string) (client.Endpoint, error) {
-	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, models.RotatedEndpoint, "", func(e *endpoint.Endpoint) error {
 		e.Rotate(endpoint.NewSecret(e.Secrets[0].Signature), time.Now().Add(oldSecret))
 		return nil
 	})
-	if err != nil {
-		return client.Endpoint{}, err
-	}
-	s.done(ctx, models.RotatedEndpoint, &e, "")
-	v, err := s.view(ctx, &e)
-	_, v.Secret, _ = e.Keys()
-	return v, err
 }
 
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
@@ -251,7 +252,7 @@ func (s *Endpoints) restart(
 	ctx context.Context, user, id string, kind models.CommandKind,
 	f func(e *endpoint.Endpoint, state *endpoint.State) error,
 ) (client.Endpoint, error) {
-	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, kind, "", func(e *endpoint.Endpoint) error {
 		state, _, err := endpoint.StateOf(ctx, s.store, e)
 		if err != nil {
 			return problem.FromStore("read endpoint", err)
@@ -266,29 +267,17 @@ func (s *Endpoints) restart(
 		e.Generation++
 		return nil
 	})
-	if err != nil {
-		return client.Endpoint{}, err
-	}
-	s.done(ctx, kind, &e, "")
-	return s.view(ctx, &e)
 }
 
 // Disable ends the posts to an endpoint until it is enabled.
 func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.Endpoint, error) {
-	changed := false
-	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
-		if changed = e.Disabled == nil; changed {
-			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
+	return s.do(ctx, user, id, models.DisabledEndpoint, why, func(e *endpoint.Endpoint) error {
+		if e.Disabled != nil {
+			return errUnchanged
 		}
+		e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		return nil
 	})
-	if err != nil {
-		return client.Endpoint{}, err
-	}
-	if changed {
-		s.done(ctx, models.DisabledEndpoint, &e, why)
-	}
-	return s.view(ctx, &e)
 }
 
 // Test makes a post of the type test, which is not repeated.
