@@ -159,7 +159,7 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		for i := range page {
 			e := &page[i]
-			if after = e.Key(); e.Disabled != nil || p.cfg.Disabled(e.Owner) {
+			if after = e.Key(); !e.Enabled() || p.cfg.Disabled(e.Owner) {
 				continue
 			}
 			owners[e.Owner] = true
@@ -226,7 +226,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if err != nil {
 			return err
 		}
-		if now.Disabled != nil || p.cfg.Disabled(now.Owner) {
+		if !now.Enabled() || p.cfg.Disabled(now.Owner) {
 			return nil
 		}
 		if now.Everyone && all == nil {

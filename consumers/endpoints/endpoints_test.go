@@ -391,6 +391,28 @@ func TestDisabledUser(t *testing.T) {
 	})
 }
 
+// TestDisabledEndpoint: an endpoint gets no posts while it is disabled, and what was published meanwhile when it is
+// enabled again.
+func TestDisabledEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, nil)
+		e := f.endpoint(r, nil)
+		b := f.batch(2, nil)
+		f.run("w")
+		f.publish(b, 1, models.Success, 1)
+		f.eventually(func() bool { return len(r.accepted()) == 1 })
+		f.change(e, func(e *endpoint.Endpoint) { e.Disabled = &endpoint.Disabled{} })
+		time.Sleep(time.Minute)
+		f.publish(b, 1, models.Success, 2)
+		time.Sleep(time.Minute)
+		require.Len(t, r.got(), 1)
+		f.change(e, func(e *endpoint.Endpoint) { e.Disabled = nil })
+		f.eventually(func() bool { return len(r.accepted()) == 2 })
+	})
+}
+
 // TestNothingIsMissed: through failures, workers that stop at any time and two that run at once, every update is
 // posted, and a repeat has the number of the update.
 func TestNothingIsMissed(t *testing.T) {

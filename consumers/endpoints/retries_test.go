@@ -79,7 +79,7 @@ func TestDisabledAfterDays(t *testing.T) {
 				require.NoError(t, r.disable(t.Context()))
 				got, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
 				require.NoError(t, err)
-				require.Equal(t, want && !accepted, got.Disabled != nil, "%s %t", since, accepted)
+				require.Equal(t, want && !accepted, !got.Enabled(), "%s %t", since, accepted)
 				_, err = f.store.FeedHead(t.Context(), feed.Installation)
 				if want && !accepted {
 					require.Contains(t, got.Disabled.Why, "all posts have failed since 1999-12-26T23:59:00Z")

@@ -327,7 +327,7 @@ func (r *round) disable(ctx context.Context) error {
 		return nil
 	}
 	now, err := endpoint.Get(ctx, r.p.store, r.e.Owner, r.e.ID)
-	if errors.Is(err, models.ErrNotFound) || err == nil && (now.Generation != r.e.Generation || now.Disabled != nil) {
+	if errors.Is(err, models.ErrNotFound) || err == nil && (now.Generation != r.e.Generation || !now.Enabled()) {
 		return nil // its user has changed or removed it meanwhile
 	}
 	if err != nil {
@@ -346,7 +346,7 @@ func (r *round) disable(ctx context.Context) error {
 		return err
 	}
 	_, err = endpoint.Change(ctx, r.p.store, r.e.Owner, r.e.ID, func(e *endpoint.Endpoint) error {
-		if e.Generation == r.e.Generation && e.Disabled == nil { // otherwise its user has changed it meanwhile
+		if e.Generation == r.e.Generation && e.Enabled() { // otherwise its user has changed it meanwhile
 			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		}
 		return nil

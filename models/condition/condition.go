@@ -260,7 +260,7 @@ func reportsNotices(ctx context.Context, store endpoint.Documents) (bool, error)
 	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
 		return true, nil
 	}
-	return slices.ContainsFunc(list, func(e endpoint.Endpoint) bool { return e.Disabled == nil && !e.Everyone }), err
+	return slices.ContainsFunc(list, func(e endpoint.Endpoint) bool { return e.Enabled() && !e.Everyone }), err
 }
 
 // ofBrokers returns NoBroker if the broker is away for any worker: since the first of them reported it.

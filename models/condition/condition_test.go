@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/store/memory"
@@ -85,4 +87,25 @@ func TestUnreadableEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, condition.NoWorker, got[0].Kind)
+}
+
+// TestWhoGetsNotices: notices are posted to an endpoint that is enabled, and not to one of everyone's mail.
+func TestWhoGetsNotices(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		e    endpoint.Endpoint
+		gets bool
+	}{
+		"enabled":         {endpoint.Endpoint{}, true},
+		"disabled":        {endpoint.Endpoint{Disabled: &endpoint.Disabled{}}, false},
+		"everyone's mail": {endpoint.Endpoint{EndpointSettings: client.EndpointSettings{Everyone: true}}, false},
+	} {
+		store := memory.Open(t)
+		c.e.ID, c.e.Owner = "x", feed.Installation
+		require.NoError(t, endpoint.Create(t.Context(), store, &c.e))
+		got, err := condition.Read(t.Context(), store, nil, control.NewFollower(store).Rules(), time.Now())
+		require.NoError(t, err)
+		silent := slices.ContainsFunc(got, func(c condition.Condition) bool { return c.Kind == condition.NoNotices })
+		require.Equal(t, !c.gets, silent, name)
+	}
 }

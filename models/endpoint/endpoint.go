@@ -76,6 +76,9 @@ type Disabled struct {
 	Why string    `json:"why"`
 }
 
+// Enabled reports whether posts are made to the endpoint, unless its owner is disabled.
+func (e *Endpoint) Enabled() bool { return e.Disabled == nil }
+
 // Body returns the body of a post with one message. In another shape than the standard one, the body of a test post is
 // an example.
 func (e *Endpoint) Body(m *Message) ([]byte, error) {

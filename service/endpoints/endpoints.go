@@ -272,7 +272,7 @@ func (s *Endpoints) restart(
 // Disable ends the posts to an endpoint until it is enabled.
 func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.Endpoint, error) {
 	return s.do(ctx, user, id, models.DisabledEndpoint, why, func(e *endpoint.Endpoint) error {
-		if e.Disabled != nil {
+		if !e.Enabled() {
 			return errUnchanged
 		}
 		e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
@@ -331,7 +331,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 	v.Headers, v.Shape = nil, cmp.Or(v.Shape, client.ShapeStandard)
 	v.Signature, _, v.PublicKey = e.Keys()
 	switch {
-	case e.Disabled != nil:
+	case !e.Enabled():
 		v.State, v.Why = client.EndpointStateDisabled, e.Disabled.Why
 	case state.Failures > 0 && state.Generation == e.Generation:
 		v.State, v.Why = client.EndpointStateFailing, state.Why()
