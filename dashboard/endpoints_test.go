@@ -89,6 +89,9 @@ func TestEndpointPages(t *testing.T) {
 		time.Now().Add(time.Hour).UTC().Format("2 Jan, 15:"))
 	require.Contains(t, shown, "&lt;b&gt;busy&lt;/b&gt;")
 	require.Contains(t, shown, "100 %</span> of the newest 1")
+	const failing = `<span class="state is-failed">Failing</span>`
+	require.Contains(t, shown, failing)
+	require.Contains(t, b.get("/endpoints").text, failing)
 	require.Contains(t, b.get("/endpoints").text, "1 to be repeated · it answered 503: the endpoint is not available")
 	require.NotContains(t, shown, `"request-title"`)
 	sent := b.get(page + "?post=msg_1").text

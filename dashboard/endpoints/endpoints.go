@@ -22,10 +22,20 @@ import (
 )
 
 // views are the templates of this room.
-var views = web.NewTemplates(files, template.FuncMap{"answer": answerWords})
+var views = web.NewTemplates(files, template.FuncMap{
+	"answer": answerWords,
+	"shown":  func(state string) template.HTML { return states[state] },
+})
 
 //go:embed *.html
 var files embed.FS
+
+// states are the states of an endpoint, as pages show them.
+var states = map[string]template.HTML{
+	client.EndpointStateActive:   `<span class="state is-delivered">Active</span>`,
+	client.EndpointStateFailing:  `<span class="state is-failed">Failing</span>`,
+	client.EndpointStateDisabled: `<span class="state is-cancelled">Disabled</span>`,
+}
 
 // Pages are the pages of endpoints.
 type Pages struct {

@@ -1,6 +1,8 @@
 package endpoints
 
 import (
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +32,14 @@ func TestNextAttempt(t *testing.T) {
 	require.Equal(t, at, v.Next(0))
 	require.Zero(t, v.Next(1))
 	require.Zero(t, v.Next(2))
+}
+
+// TestStates: each state of an endpoint is shown.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	field, _ := reflect.TypeFor[client.Endpoint]().FieldByName("State")
+	names := strings.Split(field.Tag.Get("enum"), ",")
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(states)))
 }
 
 // TestEventGroups: each type of update is in a group with others.
