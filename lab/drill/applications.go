@@ -98,12 +98,12 @@ func (s *senders) send(ctx context.Context, n int) error {
 // once, with all of its recipients.
 func addApplications(ctx context.Context, d *drill) error {
 	before := len(d.all())
-	if err := d.addBatches(ctx, &d.account, applicationSubject); err != nil {
+	if err := d.addBatches(ctx, d.user, applicationSubject); err != nil {
 		return err
 	}
 	left, by := maps.Clone(d.senders.accepted), map[string]int{}
 	for _, b := range d.all()[before:] {
-		stored, err := d.batch(ctx, b.id)
+		stored, err := d.user.batch(ctx, b.id)
 		if err != nil {
 			return err
 		}

@@ -214,7 +214,7 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 	err := poll(ctx, d.bound(patience), "late events count", func() (bool, error) {
 		for len(left) > 0 {
 			var err error
-			shown, err = d.client.Log(ctx, left[0])
+			shown, err = d.user.client.Log(ctx, left[0])
 			// One address in a hundred bounces, which is an event, too.
 			bounced := shown.Reason == string(models.MailboxInvalid)
 			if err != nil || shown.State != client.Delivered && !bounced {
@@ -238,11 +238,11 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
 	err = poll(ctx, d.bound(patience), "a worker ends a window too soon", func() (bool, error) {
 		for _, b := range d.all() {
-			shown, err := d.batch(ctx, b.id)
+			shown, err := d.user.batch(ctx, b.id)
 			if err != nil || shown.Counts.Failed == 0 {
 				continue
 			}
-			logs, err := d.logs(ctx, b.id)
+			logs, err := d.user.logs(ctx, b.id)
 			if err != nil {
 				return false, err
 			}
@@ -324,7 +324,7 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 	all := d.all()
 	slices.Reverse(all)
 	for _, b := range all {
-		story, err := d.timeline(ctx, b.id.Log(1).String())
+		story, err := d.user.timeline(ctx, b.id.Log(1).String())
 		if err != nil {
 			return err
 		}

@@ -231,7 +231,7 @@ func (d *drill) flows(ctx context.Context, after time.Time, mails int64) error {
 		}
 		for _, b := range d.all() {
 			if b.at.After(after) {
-				got, err := d.batch(ctx, b.id)
+				got, err := d.user.batch(ctx, b.id)
 				return err == nil && got.State == client.BatchDone, nil
 			}
 		}

@@ -138,7 +138,7 @@ func (d *drill) undo(ctx context.Context, o *command, b posted, sent int) error 
 	}
 	undone := time.Now()
 	err := d.until(ctx, "a batch that was held back is done", func() bool {
-		now, err := d.batch(ctx, b.id)
+		now, err := d.user.batch(ctx, b.id)
 		return err == nil && now.State == client.BatchDone
 	})
 	d.say("%s: in effect after %d of %d mails, done %.1f s after it was undone", o.name, sent, b.n,
@@ -171,7 +171,7 @@ func (d *drill) against(ctx context.Context, o *command, answered time.Time, met
 		if o.clocksOff {
 			continue
 		}
-		story, err := d.timeline(ctx, id)
+		story, err := d.user.timeline(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -226,12 +226,12 @@ func (d *drill) stop() *command {
 		answers: commandAnswer,
 		meets:   func(of models.ID, c *simulator.Copy) bool { return isOf(c.ID, of) },
 		give: func(ctx context.Context, id models.ID) error {
-			result, err := d.client.StopBatch(ctx, id.String(), why)
+			result, err := d.user.client.StopBatch(ctx, id.String(), why)
 			inFlight = result.InFlight
 			return err
 		},
 		undo: func(ctx context.Context, id models.ID) error {
-			_, err := d.client.ResumeBatch(ctx, id.String(), why)
+			_, err := d.user.client.ResumeBatch(ctx, id.String(), why)
 			return err
 		},
 	}
@@ -265,7 +265,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 	since := func(before time.Duration) int { return d.sent(g.of.id, g.answered.Add(-before)) }
 	least := since(min(o.answers, g.answered.Sub(g.slowed)))
 	most, late := since(o.answers+time.Second), since(0)
-	logs, err := d.logs(ctx, g.of.id)
+	logs, err := d.user.logs(ctx, g.of.id)
 	if err != nil {
 		return err
 	}
@@ -294,11 +294,11 @@ func (d *drill) pauseUser() *command {
 		answers: commandAnswer,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return !strings.HasSuffix(c.Address, "@"+otherDomain) },
 		give: func(ctx context.Context, _ models.ID) error {
-			_, err := d.client.PauseUser(ctx, d.user.ID, why)
+			_, err := d.user.client.PauseUser(ctx, d.user.ID, why)
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.client.ResumeUser(ctx, d.user.ID, why)
+			_, err := d.user.client.ResumeUser(ctx, d.user.ID, why)
 			return err
 		},
 	}
@@ -313,11 +313,11 @@ func (d *drill) offline(provider string) *command {
 		others:  true,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return c.Account == provider },
 		give: func(ctx context.Context, _ models.ID) error {
-			_, err := d.client.ProviderOffline(ctx, provider, why)
+			_, err := d.user.client.ProviderOffline(ctx, provider, why)
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.client.ProviderOnline(ctx, provider, why)
+			_, err := d.user.client.ProviderOnline(ctx, provider, why)
 			return err
 		},
 	}
@@ -334,11 +334,11 @@ func (d *drill) block() *command {
 		answers: commandAnswer,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return strings.HasSuffix(c.Address, "@"+blockedDomain) },
 		give: func(ctx context.Context, _ models.ID) (err error) {
-			rule, err = d.client.AddBlock(ctx, client.NewBlock{Domain: blockedDomain, Why: why})
+			rule, err = d.user.client.AddBlock(ctx, client.NewBlock{Domain: blockedDomain, Why: why})
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.client.RemoveBlock(ctx, rule.ID, why)
+			_, err := d.user.client.RemoveBlock(ctx, rule.ID, why)
 			return err
 		},
 	}

@@ -30,7 +30,7 @@ func (d *drill) count(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if b.of != &d.account {
+		if b.of != d.user {
 			continue
 		}
 		total.Accepted += counts.Accepted
@@ -66,7 +66,7 @@ func (d *drill) known(ctx context.Context, log string) string {
 	if err != nil {
 		return err.Error()
 	}
-	b, err := d.batch(ctx, id.Batch())
+	b, err := d.user.batch(ctx, id.Batch())
 	if err != nil {
 		return fmt.Sprintf("its batch cannot be read: %v", err)
 	}
@@ -75,11 +75,11 @@ func (d *drill) known(ctx context.Context, log string) string {
 
 // countBatch counts one batch and removes its copies from the list.
 func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int) (counted client.Counts, err error) {
-	shown, err := d.batch(ctx, b.id)
+	shown, err := d.user.batch(ctx, b.id)
 	if err != nil {
 		return counted, err
 	}
-	logs, err := d.logs(ctx, b.id)
+	logs, err := d.user.logs(ctx, b.id)
 	if err != nil {
 		return counted, err
 	}
@@ -135,7 +135,7 @@ func (d *drill) countLog(ctx context.Context, l *client.Log, n int, counted *cli
 	counted.Accepted++
 	if o.doubled() {
 		d.res.Doubled++
-		story, err := d.timeline(ctx, l.ID)
+		story, err := d.user.timeline(ctx, l.ID)
 		if err != nil {
 			return err
 		}
@@ -185,14 +185,14 @@ func (d *drill) blame(ctx context.Context, l *client.Log, o *outcome, accuse acc
 	if why == "" || err != nil {
 		return err
 	}
-	story, err := d.timeline(ctx, l.ID)
+	story, err := d.user.timeline(ctx, l.ID)
 	d.res.wrong("log %s says %s, and %s; its copies: %s; %s", l.ID, l.Reason, why, o, describe(story))
 	return err
 }
 
 // eventsOnce checks that no event is in the timeline of a log twice.
 func (d *drill) eventsOnce(ctx context.Context, log string) error {
-	story, err := d.timeline(ctx, log)
+	story, err := d.user.timeline(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 		if !slices.ContainsFunc(d.woken, afterWaking) {
 			continue
 		}
-		story, err := d.timeline(ctx, log)
+		story, err := d.user.timeline(ctx, log)
 		if err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 	var got client.Stats
 	tomorrow := time.Now().AddDate(0, 0, 1) // for a clock that is ahead
 	err := poll(ctx, d.bound(patience), "days agree with logs", func() (_ bool, err error) {
-		got, err = d.client.GetStats(ctx, "", tomorrow.UTC().Format(time.DateOnly), "tag", "")
+		got, err = d.user.client.GetStats(ctx, "", tomorrow.UTC().Format(time.DateOnly), "tag", "")
 		var tagged client.Counts // each mail has one tag
 		for i := range got.Groups {
 			tagged.Accepted += got.Groups[i].Counts.Accepted

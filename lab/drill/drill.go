@@ -45,9 +45,9 @@ type drill struct {
 	victim  *victim  // between the next one and the providers
 	worker  *process // the one that is killed or frozen
 	others  []*process
-	account         // whose mail is sent while things break
-	other   account // another user, who sends a little mail
-	hostile account // another user, who attacks
+	user    *account // whose mail is sent while things break
+	other   *account // another user, who sends a little mail
+	hostile *account // another user, who attacks
 	res     Result
 	times   map[string]time.Time // of scheduled mail, by log
 	late    []time.Duration      // how long after its time each scheduled mail left
@@ -94,6 +94,9 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		recipients:  o.Recipients,
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
 		proxies:     map[need]*tcpproxy.Proxy{},
+		user:        &account{},
+		other:       &account{},
+		hostile:     &account{},
 		envelopes:   map[models.ID]bool{},
 		suppressed:  map[string]time.Time{},
 		repeated:    map[string]bool{},

@@ -75,7 +75,7 @@ func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, erro
 		return "its mail has one address", err
 	}
 	for n := 1; n <= inTo; n++ {
-		to, err := d.client.Log(ctx, id.ChunkID().Log(n).String())
+		to, err := d.user.client.Log(ctx, id.ChunkID().Log(n).String())
 		switch {
 		case err != nil:
 			return "", err

@@ -154,20 +154,6 @@ func (e *environment) withRabbit(ctx context.Context, f func(*rabbit.Broker) err
 	return errors.Join(f(b), b.Close())
 }
 
-// newUser creates a user and returns a key with all scopes: the drill reads queues and gives commands.
-func (e *environment) newUser(ctx context.Context) (user models.User, secret string, err error) {
-	user = models.User{ID: models.NewUserID(), Created: time.Now().UTC()}
-	user.Name = "rehearse-" + user.ID
-	key, secret := models.NewKey(user.ID, "rehearse", time.Now())
-	key.Scopes = []models.Scope{models.ScopeSend, models.ScopeRead, models.ScopeOperate}
-	return user, secret, e.withStore(ctx, func(s models.Store) error {
-		if err := s.CreateUser(ctx, user); err != nil {
-			return err
-		}
-		return s.CreateKey(ctx, key)
-	})
-}
-
 // removeTime is how long remove may take.
 const removeTime = 6 * time.Minute
 

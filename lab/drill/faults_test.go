@@ -461,8 +461,8 @@ func controlServices(args ...string) func(context.Context) error {
 
 // offer posts a batch of one mail once and returns the error of the API. It notes the batch if it is accepted.
 func (d *drill) offer(ctx context.Context) error {
-	b := posted{n: 1, of: &d.account, at: time.Now()}
-	accepted, err := d.client.CreateBatch(ctx, d.newBatch(1))
+	b := posted{n: 1, of: d.user, at: time.Now()}
+	accepted, err := d.user.client.CreateBatch(ctx, d.newBatch(1))
 	if err == nil {
 		_, err = d.accepted(b, &accepted)
 	}

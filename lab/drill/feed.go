@@ -9,16 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/models"
 )
-
-// account is a user of the drill.
-type account struct {
-	user   models.User
-	secret string // of its key
-	client *client.Client
-	logged []published // the logs that were counted
-}
 
 // published is the part of an update that is compared.
 type published struct {
@@ -49,11 +40,11 @@ var everything = client.UpdateOptions{Events: append(slices.Clone(receiver.Types
 // startReceivers starts an application that gets the updates of the drill's user, and one that gets those of all users.
 func (d *drill) startReceivers(ctx context.Context) (err error) {
 	s := client.EndpointSettings{Events: everything.Events, Batch: true}
-	if d.receiver, err = receiver.Start(ctx, d.client, s); err != nil {
+	if d.receiver, err = receiver.Start(ctx, d.user.client, s); err != nil {
 		return err
 	}
 	s.Everyone = true
-	d.everyone, err = receiver.Start(ctx, d.client, s, client.OfInstallation())
+	d.everyone, err = receiver.Start(ctx, d.user.client, s, client.OfInstallation())
 	return err
 }
 
@@ -78,7 +69,7 @@ func (d *drill) follow(ctx context.Context) *follower {
 	f := &follower{cancel: cancel, done: make(chan struct{})}
 	o := everything
 	o.Wait, o.PageSize = 5*time.Second, 200
-	updates := d.client.Updates(o)
+	updates := d.user.client.Updates(o)
 	go func() {
 		defer close(f.done)
 		for ctx.Err() == nil {
@@ -100,11 +91,11 @@ func (d *drill) follow(ctx context.Context) *follower {
 // countFeeds compares the feeds of updates with the states of the mail, with what the follower has read, and with what
 // was posted.
 func (d *drill) countFeeds(ctx context.Context) error {
-	all, err := d.countFeed(ctx, &d.account)
+	all, err := d.countFeed(ctx, d.user)
 	if err != nil {
 		return err
 	}
-	others, err := d.countFeed(ctx, &d.other)
+	others, err := d.countFeed(ctx, d.other)
 	if err != nil {
 		return err
 	}
@@ -117,12 +108,12 @@ func (d *drill) countFeeds(ctx context.Context) error {
 		return err
 	}
 	everyones := statesOf(d.user.ID, all)
-	maps.Copy(everyones, statesOf(d.other.user.ID, others))
+	maps.Copy(everyones, statesOf(d.other.ID, others))
 	if err := d.countPosts(ctx, "all users", d.everyone, everyones); err != nil {
 		return err
 	}
 	// The servers of the next drill would post to it.
-	if err := d.client.RemoveEndpoint(ctx, d.everyone.Endpoint(), client.OfInstallation()); err != nil {
+	if err := d.user.client.RemoveEndpoint(ctx, d.everyone.Endpoint(), client.OfInstallation()); err != nil {
 		return err
 	}
 	return d.countRanges(ctx, all)
@@ -223,7 +214,7 @@ func (d *drill) differs(ctx context.Context, l *published, newest published) str
 	if newest.state == l.state && newest.reason == l.reason {
 		return ""
 	}
-	now, err := d.client.Log(ctx, l.log)
+	now, err := d.user.client.Log(ctx, l.log)
 	if err != nil {
 		return err.Error()
 	}
@@ -236,7 +227,7 @@ func (d *drill) differs(ctx context.Context, l *published, newest published) str
 
 // otherEvents says how the events of a log in the feed differ from those in its timeline; "" if they do not.
 func (d *drill) otherEvents(ctx context.Context, log string, happened []published) (string, error) {
-	story, err := d.timeline(ctx, log)
+	story, err := d.user.timeline(ctx, log)
 	if err != nil {
 		return "", err
 	}
@@ -272,7 +263,7 @@ func (d *drill) countRanges(ctx context.Context, all []published) error {
 	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
 		o := everything
 		o.From, o.To = from, to
-		part := d.client.Updates(o)
+		part := d.user.client.Updates(o)
 		for u, err := range part.All(ctx) {
 			if err != nil {
 				return err

@@ -38,12 +38,12 @@ func (d *drill) evidenced(ctx context.Context) error {
 
 // heldAgainst reports whether a log of the batch is held against evidence.
 func (d *drill) heldAgainst(ctx context.Context, batch models.ID) (bool, error) {
-	b, err := d.batch(ctx, batch)
+	b, err := d.user.batch(ctx, batch)
 	reasons := b.Counts.FailedReasons
 	if err != nil || reasons[string(models.OutcomeUnknown)]+reasons[string(models.NoFinalEvent)] == 0 {
 		return false, err
 	}
-	logs, err := d.logs(ctx, batch)
+	logs, err := d.user.logs(ctx, batch)
 	return slices.ContainsFunc(logs, func(l client.Log) bool {
 		if !held(&l) {
 			return false
@@ -73,7 +73,7 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 	case models.Reason(l.Reason) == models.NoFinalEvent:
 		return "no provider accepted its mail without a report", nil
 	}
-	story, err := d.timeline(ctx, l.ID)
+	story, err := d.user.timeline(ctx, l.ID)
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +178,7 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 	case d.mayFail == nil:
 		return "nothing kept the mail from being delivered", nil
 	}
-	story, err := d.timeline(ctx, l.ID)
+	story, err := d.user.timeline(ctx, l.ID)
 	if err != nil || d.mayFail(d, l, story, o) {
 		return "", err
 	}
@@ -191,7 +191,7 @@ func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, e
 	if !d.suppressedAt(l.Email).IsZero() {
 		return "", nil
 	}
-	list, err := d.client.GetSuppressions(ctx, l.Email)
+	list, err := d.user.client.GetSuppressions(ctx, l.Email)
 	var e *client.Error
 	if errors.As(err, &e) && e.Code == "not_found" {
 		return "its address is not suppressed", nil

@@ -132,13 +132,13 @@ func endpointDown(ctx context.Context, d *drill) error {
 func hostileUser(ctx context.Context, d *drill) error {
 	// The others of the drill have no limits, because it asks without pause.
 	limits := client.NewLimits{RequestsPerSecond: new(int64(50)), RequestsAtOnce: new(int64(16)), Why: "rehearsal"}
-	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, limits); err != nil {
+	if _, err := d.user.client.SetUserLimits(ctx, d.hostile.ID, limits); err != nil {
 		return err
 	}
 	a := attack.New(d.addr, d.hostile.secret)
 	err := d.attacked(ctx, a.Send, func() bool { return a.Answered() >= 5000 && a.Limited() > 0 })
 	if err == nil {
-		err = d.addBatches(ctx, &d.hostile, attack.Flood)
+		err = d.addBatches(ctx, d.hostile, attack.Flood)
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx
 func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
 	err := poll(ctx, d.bound(patience), "scheduled mail has gone out", func() (bool, error) {
 		for _, b := range due {
-			got, err := d.batch(ctx, b.id)
+			got, err := d.user.batch(ctx, b.id)
 			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
 				return false, err
 			}
@@ -296,7 +296,7 @@ func (d *drill) schedule(ctx context.Context, own time.Time, times ...time.Time)
 
 // move changes the time of a batch. If it has begun, it keeps its time.
 func (d *drill) move(ctx context.Context, b *scheduledMail, to time.Time) error {
-	_, err := d.client.RescheduleBatch(ctx, b.id.String(), client.Reschedule{DeliverAt: to, Why: "a drill"})
+	_, err := d.user.client.RescheduleBatch(ctx, b.id.String(), client.Reschedule{DeliverAt: to, Why: "a drill"})
 	var refused *client.Error
 	if errors.As(err, &refused) && refused.Code == "batch_begun" && b.at.Before(to) {
 		return nil

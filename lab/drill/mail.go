@@ -50,7 +50,7 @@ const otherDomain = "other.test"
 
 // postOther has a small batch of the other user accepted.
 func (d *drill) postOther(ctx context.Context) error {
-	_, err := d.acceptFor(ctx, &d.other, d.newBatch(backgroundSize, otherDomain))
+	_, err := d.acceptFor(ctx, d.other, d.newBatch(backgroundSize, otherDomain))
 	return err
 }
 
@@ -59,7 +59,7 @@ const acceptTime = 10 * time.Second
 
 // accept has a batch accepted.
 func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
-	return d.acceptFor(ctx, &d.account, batch)
+	return d.acceptFor(ctx, d.user, batch)
 }
 
 // acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
@@ -79,7 +79,7 @@ func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch
 		case !repeatable(err):
 			return b, err
 		}
-		d.unanswered.add(a.user.ID, err)
+		d.unanswered.add(a.ID, err)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -220,7 +220,7 @@ func (d *drill) normal(ctx context.Context) error {
 				return false
 			}
 		}
-		got, err := d.batch(ctx, b.id)
+		got, err := d.user.batch(ctx, b.id)
 		why = fmt.Sprintf("new mail is %s %+v, %v", got.State, got.Counts, err)
 		return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
 	})
@@ -236,7 +236,7 @@ func (d *drill) settled(ctx context.Context) error {
 	left := d.all()
 	err := poll(ctx, d.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
 		for len(left) > 0 {
-			b, err := d.batch(ctx, left[0].id)
+			b, err := d.user.batch(ctx, left[0].id)
 			if err != nil {
 				return false, err
 			}
@@ -250,7 +250,7 @@ func (d *drill) settled(ctx context.Context) error {
 	if err != nil {
 		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		return errors.Join(err, unfinished(soon, d.client, left[0].id))
+		return errors.Join(err, unfinished(soon, d.user.client, left[0].id))
 	}
 	if err := d.sim.Settle(ctx); err != nil {
 		return err
@@ -271,27 +271,6 @@ func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
 		}
 	}
 	return nil
-}
-
-func (d *drill) batch(ctx context.Context, id models.ID) (client.Batch, error) {
-	return d.client.Batch(ctx, id.String())
-}
-
-// logs returns all logs of a batch.
-func (d *drill) logs(ctx context.Context, id models.ID) (out []client.Log, err error) {
-	for l, err := range d.client.Logs(ctx, id.String(), client.LogOptions{}) {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, l)
-	}
-	return out, nil
-}
-
-// timeline returns what happened to a mail.
-func (d *drill) timeline(ctx context.Context, log string) ([]client.Moment, error) {
-	l, err := d.client.Log(ctx, log)
-	return l.Timeline, err
 }
 
 // forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It returns how many
@@ -318,7 +297,7 @@ func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 
 // postForged reports whether a forged post was not refused.
 func (d *drill) postForged(ctx context.Context, provider, body string) (taken bool, err error) {
-	to := d.client.URL("/webhooks/" + provider)
+	to := d.user.client.URL("/webhooks/" + provider)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
 	if err != nil {
 		return false, err

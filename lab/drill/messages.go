@@ -30,7 +30,7 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = d.client.PutMessages(cut, slices.Values(changes)) // it is cut off
+			_, _ = d.user.client.PutMessages(cut, slices.Values(changes)) // it is cut off
 		}()
 		select {
 		case <-time.After(time.Duration(d.rnd.Int64N(int64(300 * time.Millisecond)))):
@@ -46,7 +46,7 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 			return err
 		}
 	}
-	err := d.addBatches(ctx, &d.account, messageSubject)
+	err := d.addBatches(ctx, d.user, messageSubject)
 	d.healed()
 	d.say("of %d changes of messages %d were too late", d.changed, d.tooLate)
 	return err
@@ -98,7 +98,7 @@ func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange,
 	err := poll(ctx, d.bound(patience), "changes of messages are answered", func() (bool, error) {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
 		defer cancel()
-		answered, err := d.client.PutMessages(within, slices.Values(changes))
+		answered, err := d.user.client.PutMessages(within, slices.Values(changes))
 		results = answered
 		return err == nil, ctx.Err()
 	})
@@ -120,7 +120,7 @@ func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange,
 
 // addBatches adds the batches of a user whose subjects begin with a text to those that are counted.
 func (d *drill) addBatches(ctx context.Context, of *account, subject string) error {
-	for b, err := range d.client.FindBatches(ctx, client.BatchOptions{User: of.user.ID}) {
+	for b, err := range d.user.client.FindBatches(ctx, client.BatchOptions{User: of.ID}) {
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (d *drill) addBatches(ctx context.Context, of *account, subject string) err
 // outcome is unknown, or was cancelled and not sent. No other version was sent.
 func (d *drill) countMessages(ctx context.Context) error {
 	for i, want := range d.versions {
-		m, err := d.client.Message(ctx, fmt.Sprint("message-", i))
+		m, err := d.user.client.Message(ctx, fmt.Sprint("message-", i))
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func publishedWrongly(listed map[addition]bool, added []client.AddedSuppression,
 // notices reads the notices of some types.
 func (d *drill) notices(ctx context.Context, types ...string) (out []client.Notice, err error) {
 	for o := (client.NoticeOptions{Types: types}); ; {
-		page, err := d.client.NoticePage(ctx, o)
+		page, err := d.user.client.NoticePage(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (d *drill) countNotices(ctx context.Context) error {
 		for i := range all {
 			added = append(added, *all[i].Suppression)
 		}
-		if why, err = d.additionsDiffer(ctx, d.client, added, client.Everyone()); why == "" && err == nil {
+		if why, err = d.additionsDiffer(ctx, d.user.client, added, client.Everyone()); why == "" && err == nil {
 			why, err = d.lastsWrongly(ctx)
 		}
 		return why == "", err
@@ -148,7 +148,7 @@ func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
 	if d.failedOver, why, err = d.failovers(ctx); why != "" || err != nil {
 		return why, err
 	}
-	list, err := d.client.ListProviders(ctx)
+	list, err := d.user.client.ListProviders(ctx)
 	providers := list.Providers
 	for i := range providers {
 		p, list := &providers[i], d.failedOver[providers[i].Name]

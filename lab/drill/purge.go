@@ -77,7 +77,7 @@ func (d *drill) postSome(ctx context.Context) error {
 
 // waiting counts the messages about mail that no consumer holds; 0 if that is unknown.
 func (d *drill) waiting(ctx context.Context) (n int) {
-	queues, err := d.client.ListQueues(ctx)
+	queues, err := d.user.client.ListQueues(ctx)
 	if err != nil {
 		return 0
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/receiver"
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
@@ -83,13 +82,12 @@ func (d *drill) serverSettings() []string {
 // startServers starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
 // process for API and webhooks and two workers.
 func (d *drill) startServers(ctx context.Context) (err error) {
-	for _, a := range []*account{&d.account, &d.other, &d.hostile} {
-		if a.user, a.secret, err = d.environment.newUser(ctx); err != nil {
+	for _, a := range []*account{d.user, d.other, d.hostile} {
+		if *a, err = d.environment.newAccount(ctx, d.addr); err != nil {
 			return err
 		}
-		a.client = client.New("http://"+d.addr, a.secret)
 	}
-	d.senders.url, d.senders.secret = d.client.URL, d.secret
+	d.senders.url, d.senders.secret = d.user.client.URL, d.user.secret
 	d.senders.unanswered, d.senders.accepted = &d.unanswered, map[string]int{}
 	if err := d.startProxies(ctx); err != nil {
 		return err

@@ -84,7 +84,7 @@ func (d *drill) suppressBefore(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			csv := strings.NewReader("email\n" + strings.Join(emails, "\n"))
-			imported, err := d.client.ImportSuppressions(ctx, csv, options...)
+			imported, err := d.user.client.ImportSuppressions(ctx, csv, options...)
 			if err == nil && imported.Rejected > 0 {
 				err = fmt.Errorf("suppressions were rejected: %v", imported.Errors)
 			}
@@ -134,7 +134,7 @@ func (d *drill) suppressOne(ctx context.Context, i int) (done bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, acceptTime)
 	defer cancel()
-	_, err = d.client.AddSuppression(ctx, client.NewSuppression{Email: addressOf(i)})
+	_, err = d.user.client.AddSuppression(ctx, client.NewSuppression{Email: addressOf(i)})
 	switch {
 	case err == nil:
 		d.isSuppressed(addressOf(i))
@@ -208,7 +208,7 @@ func (d *drill) checkSuppressed(ctx context.Context, b *posted, l *client.Log) e
 		if !c.At.After(since) {
 			continue
 		}
-		story, err := d.timeline(ctx, l.ID)
+		story, err := d.user.timeline(ctx, l.ID)
 		if err != nil {
 			return err
 		}

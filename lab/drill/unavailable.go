@@ -57,7 +57,7 @@ func storeUnavailable(ctx context.Context, d *drill) error {
 // brokerUnavailable waits until the API says that the broker is unavailable, and accepts batches all the same.
 func brokerUnavailable(ctx context.Context, d *drill) error {
 	err := d.until(ctx, "the broker is noticed to be unavailable", func() bool {
-		ready, err := d.client.Readiness(ctx)
+		ready, err := d.user.client.Readiness(ctx)
 		state, known := ready.Checks["broker"]
 		return err == nil && known && state != "ok"
 	})

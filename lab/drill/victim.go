@@ -138,7 +138,7 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 	what := fmt.Sprintf("a call that the worker slept through is recorded, of one of %d recipients", len(inFlight))
 	return poll(ctx, d.bound(patience), what, func() (bool, error) {
 		for _, log := range inFlight {
-			story, err := d.timeline(ctx, log)
+			story, err := d.user.timeline(ctx, log)
 			if err != nil {
 				return false, err
 			}
