@@ -149,7 +149,7 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 		// off would wait for the end of the long evidence window.
 		d.others[1].stop()
 		d.say("only the worker with the wrong clock is left")
-		if err := d.flows(ctx, time.Now(), d.taken("")+int64(d.recipients/20)); err != nil {
+		if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20)); err != nil {
 			return err
 		}
 		if err := d.stopWithWrongClock(ctx); err != nil {
@@ -220,7 +220,7 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 			if err != nil || shown.State != client.Delivered && !bounced {
 				return false, err
 			}
-			if n := len(d.copiesOf(left[0])); n != 1 {
+			if n := len(d.sim.copiesOf(left[0])); n != 1 {
 				return false, fmt.Errorf("%d copies of %s", n, left[0])
 			}
 			left = left[1:]
@@ -250,7 +250,7 @@ func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
 				if l.State != client.Failed || l.Reason != string(models.OutcomeUnknown) {
 					continue
 				}
-				for _, c := range d.copiesOf(l.ID) {
+				for _, c := range d.sim.copiesOf(l.ID) {
 					if time.Since(c.At) < shortWindow {
 						early = append(early, l.ID)
 					}
@@ -306,9 +306,9 @@ func (d *drill) roughTimes(ctx context.Context) error {
 		f.Account, f.Times = "sg", 10
 		d.sim.Inject(f)
 		began := time.Now()
-		goal := d.taken("mg") + int64(d.recipients/30)
+		goal := d.sim.taken("mg") + int64(d.recipients/30)
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
-			return d.taken("mg") >= goal || len(d.sim.Faults()) == 0
+			return d.sim.taken("mg") >= goal || len(d.sim.Faults()) == 0
 		})
 		if err != nil {
 			return err
@@ -316,7 +316,7 @@ func (d *drill) roughTimes(ctx context.Context) error {
 		d.say("%s: mail went on after %.1f s", f.Mode, time.Since(began).Seconds())
 		d.sim.ClearAll("")
 	}
-	return d.flows(ctx, time.Now(), d.taken("")+int64(d.recipients/20))
+	return d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20))
 }
 
 // attempted returns an error unless a ledger has an attempt with the wrong time.
@@ -340,7 +340,7 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 
 // limits returns an error if the providers got more mail than their limits allow.
 func (d *drill) limits() error {
-	for _, a := range d.pair.Names() {
+	for _, a := range d.sim.pair.Names() {
 		calls := d.sim.CallLog(a)
 		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
 		if over := excess(calls, clockRate, clockRate); over > clockRate {

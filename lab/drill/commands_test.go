@@ -93,7 +93,7 @@ func (d *drill) obeys(ctx context.Context, o *command) error {
 	if err := d.against(ctx, o, g.answered, met); err != nil {
 		return err
 	}
-	sent := d.sent(b.id, time.Time{})
+	sent := d.sim.sent(b.id, time.Time{})
 	var none error
 	if o.afterwards != nil {
 		if none = o.afterwards(ctx, g); none != nil && !errors.Is(none, errNoneInFlight) {
@@ -103,7 +103,7 @@ func (d *drill) obeys(ctx context.Context, o *command) error {
 	if o.others {
 		err := d.until(ctx, "other mail is sent", func() bool {
 			late := g.answered.Add(callLate)
-			return len(d.copiesSince(late, func(c *simulator.Copy) bool { return !met(c) })) > 0
+			return len(d.sim.copiesSince(late, func(c *simulator.Copy) bool { return !met(c) })) > 0
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", o.name, err)
@@ -117,7 +117,7 @@ func (d *drill) obeys(ctx context.Context, o *command) error {
 
 // giveDuring gives a command while a batch is being sent.
 func (d *drill) giveDuring(ctx context.Context, o *command, b posted) (*given, error) {
-	err := d.until(ctx, "some of a batch was sent", func() bool { return d.sent(b.id, time.Time{}) > callSize })
+	err := d.until(ctx, "some of a batch was sent", func() bool { return d.sim.sent(b.id, time.Time{}) > callSize })
 	d.sim.SetLatency("", o.answers)
 	g := &given{of: b, slowed: time.Now()}
 	if err == nil {
@@ -151,7 +151,7 @@ func (d *drill) undo(ctx context.Context, o *command, b posted, sent int) error 
 func (d *drill) inTheMiddle(ctx context.Context, o *command, g *given) error {
 	soon := commandSoon
 	if o.answers == commandSlow {
-		err := d.until(ctx, "slow calls have begun", func() bool { return d.sent(g.of.id, g.slowed) > 0 })
+		err := d.until(ctx, "slow calls have begun", func() bool { return d.sim.sent(g.of.id, g.slowed) > 0 })
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (d *drill) inTheMiddle(ctx context.Context, o *command, g *given) error {
 
 // against returns an error if mail was sent against a command that was answered.
 func (d *drill) against(ctx context.Context, o *command, answered time.Time, met func(*simulator.Copy) bool) error {
-	for id, copies := range d.copiesSince(answered, met) {
+	for id, copies := range d.sim.copiesSince(answered, met) {
 		for _, c := range copies {
 			if c.At.After(answered.Add(callLate)) {
 				return fmt.Errorf("%s: log %s was sent through %s %s after the answer", o.name, id, c.Account, c.At.Sub(answered))
@@ -183,11 +183,11 @@ func (d *drill) against(ctx context.Context, o *command, answered time.Time, met
 }
 
 // copiesSince returns the copies after a time of the mail that a command meets, by log.
-func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map[string][]simulator.Copy {
+func (p *providers) copiesSince(after time.Time, met func(*simulator.Copy) bool) map[string][]simulator.Copy {
 	out := map[string][]simulator.Copy{}
-	d.sim.EachCopy(func(id string, _ map[string]int) {
+	p.EachCopy(func(id string, _ map[string]int) {
 		id = logOf(id)
-		for _, c := range d.copiesOf(id) {
+		for _, c := range p.copiesOf(id) {
 			if c.At.After(after) && met(&c) {
 				out[id] = append(out[id], c)
 			}
@@ -197,12 +197,12 @@ func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map
 }
 
 // sent counts the copies of a batch's mails after a time.
-func (d *drill) sent(batch models.ID, after time.Time) (n int) {
-	d.sim.EachCopy(func(id string, _ map[string]int) {
+func (p *providers) sent(batch models.ID, after time.Time) (n int) {
+	p.EachCopy(func(id string, _ map[string]int) {
 		if id = logOf(id); !isOf(id, batch) {
 			return
 		}
-		for _, c := range d.copiesOf(id) {
+		for _, c := range p.copiesOf(id) {
 			if c.At.After(after) {
 				n++
 			}
@@ -262,7 +262,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 	if inFlight == nil {
 		return errors.New("stop: the answer does not say how much is in flight")
 	}
-	since := func(before time.Duration) int { return d.sent(g.of.id, g.answered.Add(-before)) }
+	since := func(before time.Duration) int { return d.sim.sent(g.of.id, g.answered.Add(-before)) }
 	least := since(min(o.answers, g.answered.Sub(g.slowed)))
 	most, late := since(o.answers+time.Second), since(0)
 	logs, err := d.user.logs(ctx, g.of.id)
@@ -270,7 +270,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 		return err
 	}
 	for i := range logs {
-		if logs[i].Attempts > 0 && len(d.copiesOf(logs[i].ID)) == 0 {
+		if logs[i].Attempts > 0 && len(d.sim.copiesOf(logs[i].ID)) == 0 {
 			most++
 		}
 	}

@@ -119,7 +119,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 // checkAttachment checks that every copy of a mail has the attachment of the drill.
 func (d *drill) checkAttachment(log string) {
 	sum := sha256.Sum256(enclosed.Content)
-	for _, c := range d.copiesOf(log) {
+	for _, c := range d.sim.copiesOf(log) {
 		if len(c.Attachments) != 1 || c.Attachments[0].SHA256 != hex.EncodeToString(sum[:]) {
 			d.res.wrong("a copy of log %s at %s has not the attachment of its batch, but %v", log, c.Account, c.Attachments)
 		}
@@ -130,7 +130,7 @@ func (d *drill) checkAttachment(log string) {
 func (d *drill) countLog(ctx context.Context, l *client.Log, n int, counted *client.Counts) error {
 	var o outcome
 	if n > 0 {
-		o = d.outcomeOf(l.ID)
+		o = d.sim.outcomeOf(l.ID)
 	}
 	counted.Accepted++
 	if o.doubled() {
@@ -211,7 +211,7 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 	if len(d.woken) == 0 {
 		return nil
 	}
-	for _, c := range d.copiesOf(log) {
+	for _, c := range d.sim.copiesOf(log) {
 		afterWaking := func(at time.Time) bool { return c.At.After(at) && c.At.Before(at.Add(startBy)) }
 		if !slices.ContainsFunc(d.woken, afterWaking) {
 			continue
@@ -256,8 +256,8 @@ func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 func (d *drill) firstMail(copies map[string]int) {
 	var first time.Time
 	for id := range copies {
-		for _, c := range d.copiesOf(id) {
-			elsewhere := d.breaks != 1 || c.Account != d.pair[0].Name
+		for _, c := range d.sim.copiesOf(id) {
+			elsewhere := d.breaks != 1 || c.Account != d.sim.pair[0].Name
 			if elsewhere && c.At.After(d.brokenAt) && (first.IsZero() || c.At.Before(first)) {
 				first = c.At
 			}

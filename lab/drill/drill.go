@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"math/rand/v2"
@@ -10,8 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/lab/simulated"
-	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -36,13 +35,10 @@ type drill struct {
 	rnd         *rand.Rand
 	say         func(format string, args ...any)
 
-	sim     *simulator.Simulator
-	pair    simulated.Pair
-	simURL  string
+	sim     *providers
 	addr    string // of API and webhooks
 	env     []string
 	proxies map[need]*tcpproxy.Proxy
-	victim  *victim  // between the next one and the providers
 	worker  *process // the one that is killed or frozen
 	others  []*process
 	user    *account // whose mail is sent while things break
@@ -88,7 +84,7 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 	if its.breaks == 1 && env.pair.Silent(env.pair[0].Name) {
 		its.holds |= answersWithheld // nothing else says whether the mail was accepted
 	}
-	return &drill{
+	d := &drill{
 		scenario:    &its,
 		environment: env,
 		recipients:  o.Recipients,
@@ -103,6 +99,8 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		began:       time.Now(),
 		res:         Result{Name: s.name},
 	}
+	d.sim = &providers{pair: env.pair, isEnvelope: d.isEnvelope}
+	return d
 }
 
 // play runs the scenario and counts what came of it.
@@ -122,16 +120,18 @@ func (d *drill) play(ctx context.Context) Result {
 }
 
 func (d *drill) run(ctx context.Context) error {
-	simulated, stopSimulator := context.WithCancel(context.WithoutCancel(ctx))
-	ended, err := d.simulate(simulated)
-	if err != nil {
-		stopSimulator()
+	var err error
+	if d.addr, err = d.environment.addresses.next(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		stopSimulator()
-		<-ended
-	}()
+	if d.senders.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
+		return err
+	}
+	stop, err := d.sim.start(ctx, "http://"+d.addr+"/webhooks/", cmp.Or(d.scale, timeScale), d.rnd.Uint64())
+	if err != nil {
+		return err
+	}
+	defer stop()
 	defer func() {
 		for _, p := range d.proxies {
 			p.Close()
@@ -195,7 +195,7 @@ func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group,
 		}
 	}
 	moment := int64(float64(d.recipients) * (0.1 + 0.5*d.rnd.Float64()))
-	if err := d.until(ctx, "mail is sent", func() bool { return d.taken("") >= moment }); err != nil {
+	if err := d.until(ctx, "mail is sent", func() bool { return d.sim.taken("") >= moment }); err != nil {
 		return err
 	}
 	meanwhile.Go(func() error { return d.sendBackground(ctx, enough) })
@@ -232,7 +232,7 @@ func (d *drill) broken() {
 	}
 	d.mu.Unlock()
 	d.unansweredAtBreak = d.unanswered.Load()
-	d.say("✗ %s", d.pair.Fill(d.story))
+	d.say("✗ %s", d.sim.pair.Fill(d.story))
 }
 
 // healed notes that the fault has ended.
@@ -240,15 +240,12 @@ func (d *drill) healed() {
 	d.mu.Lock()
 	d.healedAt = time.Now()
 	d.before = map[string]int64{}
-	for _, a := range d.pair.Names() {
-		d.before[a] = d.taken(a)
+	for _, a := range d.sim.pair.Names() {
+		d.before[a] = d.sim.taken(a)
 	}
 	d.mu.Unlock()
 	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
 }
-
-// taken returns how many mails a provider has accepted; all of them for "".
-func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }
 
 // quiet reports whether the providers have everything that was posted, but what was suppressed.
 func (d *drill) quiet() bool {
@@ -256,5 +253,5 @@ func (d *drill) quiet() bool {
 	for _, b := range d.all() {
 		wanted -= b.suppressed
 	}
-	return d.taken("") >= int64(wanted)
+	return d.sim.taken("") >= int64(wanted)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -46,18 +45,6 @@ func logOf(id string) string {
 		return id
 	}
 	return log.ChunkID().Log(n).String()
-}
-
-// copiesOf returns the copies of a mail: those of its log, and that of one mail to several.
-func (d *drill) copiesOf(log string) []simulator.Copy {
-	out := d.sim.Copies(log)
-	id, err := models.ParseLogID(log)
-	if n := id.Recipient(); err == nil && d.isEnvelope(id.Batch()) {
-		for first := range min(inTo, n-1) { // the mail has the log of the first address that got it
-			out = append(out, d.sim.Copies(id.ChunkID().Log(1+first).String()+"/"+sharing(n))...)
-		}
-	}
-	return out
 }
 
 // isEnvelope reports whether a batch is one mail to several addresses.

@@ -31,12 +31,12 @@ const refusedContent = "Message content is not acceptable"
 
 // explained reports whether the faults that a mail met explain why its log failed: faults of its calls, by the
 // providers' logs, or after it was accepted.
-func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool {
+func explained(p *providers, l *client.Log, story []client.Moment, o *outcome) bool {
 	request, recipient, ended, attempts := false, false, map[string]bool{}, 0
 	id, err := models.ParseLogID(l.ID)
-	several := err == nil && d.isEnvelope(id.Batch())
+	several := err == nil && p.isEnvelope(id.Batch())
 	if several {
-		for _, name := range d.pair.Single() { // by docs/capabilities.md
+		for _, name := range p.pair.Single() { // by docs/capabilities.md
 			ended[name] = true
 		}
 	}
@@ -48,7 +48,7 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 		if m.What != "answer" {
 			continue
 		}
-		switch mode := d.metFault(m); {
+		switch mode := p.metFault(m); {
 		case mode == simulator.ModeRefuse:
 			recipient = true
 			// Amazon SES does not say which address of a mail it refuses, and neither does SMTP after DATA. Another
@@ -56,7 +56,7 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			if several || m.Provider == "smtp" {
 				ended[m.Provider] = true
 			}
-		case d.pair.Silent(m.Provider):
+		case p.pair.Silent(m.Provider):
 			request = request || m.Text == refusedContent
 			ended[m.Provider] = ended[m.Provider] || slices.Contains(refusedThere, m.Text)
 		case mode == simulator.ModeStatus && m.Status == http.StatusBadRequest:
@@ -95,10 +95,10 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 
 // TestFailureNeedsAFault requires that only a fault that a mail met itself explains its failure.
 func TestFailureNeedsAFault(t *testing.T) {
-	d := &drill{scenario: &scenario{}, sim: simulator.New(simulator.Options{})}
-	defer d.sim.Close()
+	p := &providers{Simulator: simulator.New(simulator.Options{})}
+	defer p.Close()
 	for _, a := range simulated.Usual.Names() {
-		require.NoError(t, d.sim.AddAccount(simulator.Account{Name: a, Kind: simulator.SendGrid, Key: "k"}))
+		require.NoError(t, p.AddAccount(simulator.Account{Name: a, Kind: simulator.SendGrid, Key: "k"}))
 	}
 	blocked := func(provider string) simulator.Copy { return simulator.Copy{Account: provider, Outcome: "blocked"} }
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestFailureNeedsAFault(t *testing.T) {
 		if c.reason == models.NoProviderLeft || c.reason == models.RetriesUsedUp {
 			l.Reason, l.EndedBy = string(models.ProviderUnavailable), string(c.reason)
 		}
-		require.Equal(t, c.want, explained(d, l, refused, &o), "%s %v: no provider answered so", c.reason, c.copies)
+		require.Equal(t, c.want, explained(p, l, refused, &o), "%s %v: no provider answered so", c.reason, c.copies)
 	}
 }
 
@@ -140,9 +140,10 @@ func TestFailureOfOneMailToSeveral(t *testing.T) {
 	l.EndedBy = string(models.NoProviderLeft)
 	for provider, want := range map[string]bool{"ses": true, "rs": false} {
 		o := outcome{copies: []simulator.Copy{{Account: provider, Outcome: "blocked"}}}
-		d := &drill{scenario: &scenario{}, pair: pair, envelopes: map[models.ID]bool{batch: true}}
-		require.Equal(t, want, explained(d, l, nil, &o), provider)
-		d.envelopes[batch] = false
-		require.False(t, explained(d, l, nil, &o), "mail to one")
+		several := true
+		p := &providers{pair: pair, isEnvelope: func(id models.ID) bool { return several && id == batch }}
+		require.Equal(t, want, explained(p, l, nil, &o), provider)
+		several = false
+		require.False(t, explained(p, l, nil, &o), "mail to one")
 	}
 }

@@ -184,8 +184,8 @@ func killedOften(times int) func(context.Context, *drill) error {
 			if err := d.post(ctx, 200); err != nil {
 				return err
 			}
-			goal := d.taken("") + d.rnd.Int64N(200)
-			if err := d.until(ctx, "mail is sent", func() bool { return d.taken("") >= goal || d.quiet() }); err != nil {
+			goal := d.sim.taken("") + d.rnd.Int64N(200)
+			if err := d.until(ctx, "mail is sent", func() bool { return d.sim.taken("") >= goal || d.quiet() }); err != nil {
 				return err
 			}
 			all := []**process{&d.worker}
@@ -246,9 +246,9 @@ var reportedFaults = []string{simulator.ModeOutcome + ":blocked", simulator.Mode
 // webhooks, and what they accept counts as delivered. Their reply 4yz means that the mail was not stored (RFC 5321,
 // 4.2.1). A call by LMTP has one recipient.
 func (d *drill) meeting(f *simulator.Fault) []string {
-	return slices.DeleteFunc(d.pair.Names(), func(name string) bool {
-		single := slices.Contains(d.pair.Single(), name)
-		return d.pair.Silent(name) && (f.Store || single && f.Above > 0 || slices.Contains(reportedFaults, f.Mode))
+	return slices.DeleteFunc(d.sim.pair.Names(), func(name string) bool {
+		single := slices.Contains(d.sim.pair.Single(), name)
+		return d.sim.pair.Silent(name) && (f.Store || single && f.Above > 0 || slices.Contains(reportedFaults, f.Mode))
 	})
 }
 
@@ -279,7 +279,7 @@ func mixedFaults(ctx context.Context, d *drill) error {
 			f := list[d.rnd.IntN(len(list))]
 			f.Times, f.Share = 3+d.rnd.IntN(5), 0.2+0.6*d.rnd.Float64()
 			if d.rnd.IntN(3) > 0 {
-				f.Account = d.pair.Names()[d.rnd.IntN(2)]
+				f.Account = d.sim.pair.Names()[d.rnd.IntN(2)]
 			}
 			some = append(some, f)
 		}
@@ -353,12 +353,12 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range d.pair.Names() {
+	for _, a := range d.sim.pair.Names() {
 		d.sim.SetWebhookURL(a, "http://"+closed+"/webhooks/"+a)
 	}
 	failed := d.sim.Stats("").PostsByStatus[0]
 	err = d.until(ctx, "posts are not received", func() bool { return d.sim.Stats("").PostsByStatus[0] >= failed+20 })
-	for _, a := range d.pair.Names() {
+	for _, a := range d.sim.pair.Names() {
 		d.sim.SetWebhookURL(a, "http://"+d.addr+"/webhooks/"+a)
 	}
 	d.sim.ClearAll("")

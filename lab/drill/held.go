@@ -48,7 +48,7 @@ func (d *drill) heldAgainst(ctx context.Context, batch models.ID) (bool, error) 
 		if !held(&l) {
 			return false
 		}
-		o := d.outcomeOf(l.ID)
+		o := d.sim.outcomeOf(l.ID)
 		return o.final > 0
 	}), err
 }
@@ -87,7 +87,7 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 		return "nothing hid whether its mail was accepted", nil
 	case call.At.Before(d.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.healedAt.Add(startBy)):
 		return fmt.Sprintf("its last call began at %s, when nothing was broken", call.At.Format(time.RFC3339Nano)), nil
-	case d.inDoubt(answer, answer != nil && d.metFault(answer) != ""):
+	case d.inDoubt(answer, answer != nil && d.sim.metFault(answer) != ""):
 		return "", nil
 	case answer == nil:
 		return "there is no answer to its last call, and no reason why", nil
@@ -114,7 +114,7 @@ func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && killed && answer == nil:
-	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || sleptThrough(d.pair, answer)):
+	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || sleptThrough(d.sim.pair, answer)):
 	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false
@@ -131,18 +131,6 @@ func sleptThrough(pair simulated.Pair, answer *client.Moment) bool {
 // timedOut reports whether a call had no answer in time.
 func timedOut(answer *client.Moment) bool {
 	return answer != nil && answer.Class == string(models.Unknown) && answer.Status == 0
-}
-
-// metFault finds the call with an answer in the provider's own log, and returns the mode of the fault that answered it;
-// "" if there is none.
-func (d *drill) metFault(answer *client.Moment) string {
-	began := answer.At.Add(-time.Duration(answer.TookMS * float64(time.Millisecond)))
-	for _, c := range d.sim.CallLog(answer.Provider) {
-		if c.Fault != "" && c.Status == answer.Status && !c.At.Before(began) && !c.At.After(answer.At) {
-			return c.Fault
-		}
-	}
-	return ""
 }
 
 // lastCall returns the newest attempt in a timeline and its answer; nil if there is none. A call may be repeated with
@@ -179,7 +167,7 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 		return "nothing kept the mail from being delivered", nil
 	}
 	story, err := d.user.timeline(ctx, l.ID)
-	if err != nil || d.mayFail(d, l, story, o) {
+	if err != nil || d.mayFail(d.sim, l, story, o) {
 		return "", err
 	}
 	return "no fault that its mail met leads to that", nil

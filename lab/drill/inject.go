@@ -22,12 +22,12 @@ const faultMet = 3
 // operators get a notice.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		f.Account = d.pair[0].Name
+		f.Account = d.sim.pair[0].Name
 		id := d.sim.Inject(f)
 		d.broken()
-		other := d.taken(d.pair[1].Name)
+		other := d.sim.taken(d.sim.pair[1].Name)
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
-			return d.taken(d.pair[1].Name) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
+			return d.sim.taken(d.sim.pair[1].Name) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
 			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
@@ -40,12 +40,12 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 
 // bothDown breaks all providers until each has refused a number of calls.
 func bothDown(ctx context.Context, d *drill) error {
-	for _, a := range d.pair.Names() {
+	for _, a := range d.sim.pair.Names() {
 		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	}
 	d.broken()
 	err := d.until(ctx, "both providers have refused calls", func() bool {
-		return d.sim.Stats(d.pair[0].Name).Refused >= 10 && d.sim.Stats(d.pair[1].Name).Refused >= 10
+		return d.sim.Stats(d.sim.pair[0].Name).Refused >= 10 && d.sim.Stats(d.sim.pair[1].Name).Refused >= 10
 	})
 	d.sim.ClearAll("")
 	d.healed()
@@ -159,11 +159,11 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 		send(attacking)
 	}()
 	d.broken()
-	before := d.taken("")
+	before := d.sim.taken("")
 	err := d.post(ctx, d.recipients/4)
 	if err == nil {
 		err = d.until(ctx, "requests of the attacker are answered, and mail is sent", func() bool {
-			return enough() && d.taken("") >= before+int64(d.recipients/4)
+			return enough() && d.sim.taken("") >= before+int64(d.recipients/4)
 		})
 	}
 	stop()
@@ -205,7 +205,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	id := d.sim.Inject(simulator.Fault{Account: d.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	id := d.sim.Inject(simulator.Fault{Account: d.sim.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	d.broken()
 	for i, to := range map[int]time.Time{1: later, 3: at} {
 		if err := d.move(ctx, &due[i], to); err != nil {
@@ -262,7 +262,7 @@ func (d *drill) checkLeft(logs []string, at time.Time) {
 			d.times = map[string]time.Time{}
 		}
 		d.times[log] = at
-		for _, c := range d.copiesOf(log) {
+		for _, c := range d.sim.copiesOf(log) {
 			if c.At.Before(at) {
 				d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
 			}
@@ -273,7 +273,7 @@ func (d *drill) checkLeft(logs []string, at time.Time) {
 // anyLeft reports whether any mail to the recipients with a time of their own has left.
 func (d *drill) anyLeft(b *scheduledMail) bool {
 	_, own := b.logs()
-	return slices.ContainsFunc(own, func(log string) bool { return len(d.copiesOf(log)) > 0 })
+	return slices.ContainsFunc(own, func(log string) bool { return len(d.sim.copiesOf(log)) > 0 })
 }
 
 // schedule posts a batch for each of some times. The last third of its recipients have a time of their own.

@@ -25,7 +25,7 @@ func scheduledInTime(ctx context.Context, d *drill) error {
 
 // noteLateness notes how long after its time the first copy of a scheduled mail was accepted.
 func (d *drill) noteLateness(log string, at time.Time) {
-	copies := d.copiesOf(log)
+	copies := d.sim.copiesOf(log)
 	if at.IsZero() || len(copies) == 0 || d.clocksOff {
 		return
 	}

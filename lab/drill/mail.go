@@ -150,10 +150,10 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(d.all())%10 == 0 {
 		attachments = []client.Attachment{enclosed}
 	}
-	withLink := !d.pair.Plain() // it is in a header field of the recipient
-	var order []string          // any
+	withLink := !d.sim.pair.Plain() // it is in a header field of the recipient
+	var order []string              // any
 	if d.ordered {
-		order = d.pair.Names()
+		order = d.sim.pair.Names()
 	}
 	return client.NewBatch{
 		Attachments: attachments,
@@ -215,8 +215,8 @@ func (d *drill) normal(ctx context.Context) error {
 	}
 	why := ""
 	err = d.until(ctx, "all is normal again", func() bool {
-		for _, a := range d.pair.Names()[:d.breaks] {
-			if why = a + " accepts no mail"; d.taken(a) <= d.before[a] {
+		for _, a := range d.sim.pair.Names()[:d.breaks] {
+			if why = a + " accepts no mail"; d.sim.taken(a) <= d.before[a] {
 				return false
 			}
 		}
@@ -278,7 +278,7 @@ func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
 func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 	for _, b := range d.all() {
 		for i := 0; i < b.n; i += 10 {
-			for _, p := range d.pair {
+			for _, p := range d.sim.pair {
 				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
 				ok, err := d.postForged(ctx, p.Name, bounce)
 				switch {

@@ -54,12 +54,12 @@ func (c *cluster) withoutOthers(ctx context.Context, d *drill, last int, f func(
 // sendsWithoutLeaders waits until mail that was posted after a time is sent and the notice is published. It returns an
 // error if the last node was down, or a queue had a leader.
 func (d *drill) sendsWithoutLeaders(ctx context.Context, c *cluster, last int, killed time.Time) error {
-	before := d.taken("")
+	before := d.sim.taken("")
 	if err := d.flows(ctx, killed, before+int64(d.recipients/20)); err != nil {
 		return err
 	}
 	d.say("%d mails were sent without leaders, new ones were delivered after %.1f s",
-		d.taken("")-before, time.Since(killed).Seconds())
+		d.sim.taken("")-before, time.Since(killed).Seconds())
 	var at time.Time
 	err := d.until(ctx, "the notice is published", func() bool {
 		list, err := d.notices(ctx, client.BrokerLost)

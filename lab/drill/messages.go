@@ -149,7 +149,7 @@ func (d *drill) countMessages(ctx context.Context) error {
 		d.noteLateness(m.Log.ID, m.Log.DeliverAt)
 		sent := 0
 		for _, v := range m.History {
-			sent += len(d.copiesOf(v.Log))
+			sent += len(d.sim.copiesOf(v.Log))
 		}
 		cancelled := m.Log.State == client.Cancelled
 		switch now := m.Log; {

@@ -102,14 +102,3 @@ func (o *outcome) String() string {
 	}
 	return strings.Join(out, ", ")
 }
-
-// outcomeOf returns the outcome of the copies of a mail.
-func (d *drill) outcomeOf(log string) (o outcome) {
-	for _, c := range d.copiesOf(log) {
-		final := o.final
-		if o.add(c, d.pair.LooksUp(c.Account)); d.pair.Silent(c.Account) {
-			o.final = final // only the answer says it
-		}
-	}
-	return o
-}

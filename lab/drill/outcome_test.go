@@ -201,7 +201,7 @@ func TestHeldOnlyInDoubt(t *testing.T) {
 		{appendsLost, "", hung, false},
 		{eventsWithheld, "killed", nil, false},
 	} {
-		d := &drill{scenario: &scenario{holds: c.holds}}
+		d := &drill{scenario: &scenario{holds: c.holds}, sim: &providers{}}
 		switch c.in {
 		case "killed":
 			d.killed++

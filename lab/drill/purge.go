@@ -36,8 +36,8 @@ func (d *drill) loseThrice(ctx context.Context, lose func(context.Context) (int,
 		if i == 0 {
 			d.broken()
 		}
-		all := d.taken("")
-		if err := d.until(ctx, "some mail is sent", func() bool { return d.taken("") > all || d.quiet() }); err != nil {
+		all := d.sim.taken("")
+		if err := d.until(ctx, "some mail is sent", func() bool { return d.sim.taken("") > all || d.quiet() }); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ type scenario struct {
 
 	// mayFail reports whether the fault explains that a log failed. If it is nil, only mail to bouncing addresses may
 	// fail.
-	mayFail func(d *drill, l *client.Log, story []client.Moment, o *outcome) bool
+	mayFail func(p *providers, l *client.Log, story []client.Moment, o *outcome) bool
 
 	// clocksOff says that ledgers and providers have different times.
 	clocksOff bool

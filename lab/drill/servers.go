@@ -3,7 +3,6 @@ package drill
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"net/url"
 	"slices"
@@ -13,46 +12,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/lab/simulated"
-	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
-
-// simulate starts the providers. The channel is closed when they have stopped.
-func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
-	var err error
-	if d.addr, err = d.environment.addresses.next(ctx); err != nil {
-		return nil, err
-	}
-	if d.senders.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
-		return nil, err
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	d.sim = simulator.New(simulator.Options{
-		RecipientKey: simulated.RecipientKey,
-		KeepContent:  true, // for the links to unsubscribe
-		TimeScale:    cmp.Or(d.scale, timeScale),
-		EventDelay:   100 * time.Millisecond,
-		Latency:      latency,
-		Seed:         d.rnd.Uint64(),
-	})
-	d.victim = &victim{providers: d.sim}
-	d.pair = d.environment.pair
-	if err := d.pair.Open(ctx, d.sim, "http://"+d.addr+"/webhooks/"); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	d.simURL = "http://" + l.Addr().String()
-	d.env = d.environment.environ(d.serverSettings()...)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = simulated.Serve(ctx, l, d.victim, d.sim.Close) // calls fail without it, and so does the drill
-	}()
-	return ended, nil
-}
 
 // serverSettings returns the settings of the servers: short times, and the simulated providers.
 func (d *drill) serverSettings() []string {
@@ -72,7 +33,7 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_TIMES_FINAL_EVENT=60s",
 		"SAFEDELIVR_LIMITS_BOUNCES=0", // faults refuse addresses, and a batch that is stopped for that never ends
 	}
-	out = append(out, d.pair.Settings(d.simURL,
+	out = append(out, d.sim.pair.Settings(d.sim.url,
 		"CONCURRENCY="+strconv.Itoa(cmp.Or(d.atOnce, 64)),
 		"CHUNK_LIMIT="+strconv.Itoa(callSize),
 		"TIMEOUT="+callTimeout.String())...)
@@ -82,6 +43,7 @@ func (d *drill) serverSettings() []string {
 // startServers starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
 // process for API and webhooks and two workers.
 func (d *drill) startServers(ctx context.Context) (err error) {
+	d.env = d.environment.environ(d.serverSettings()...)
 	for _, a := range []*account{d.user, d.other, d.hostile} {
 		if *a, err = d.environment.newAccount(ctx, d.addr); err != nil {
 			return err
@@ -113,8 +75,8 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 // victimEnv returns the settings of the worker that is killed or frozen: its calls have paths of their own.
 func (d *drill) victimEnv() []string {
 	out := slices.Clone(d.env)
-	for _, a := range d.pair.Names() {
-		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+victimPath+"/"+a)
+	for _, a := range d.sim.pair.Names() {
+		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.sim.url+victimPath+"/"+a)
 	}
 	return out
 }

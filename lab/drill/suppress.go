@@ -204,7 +204,7 @@ func (d *drill) checkSuppressed(ctx context.Context, b *posted, l *client.Log) e
 	if since.IsZero() {
 		return nil
 	}
-	for _, c := range d.copiesOf(l.ID) {
+	for _, c := range d.sim.copiesOf(l.ID) {
 		if !c.At.After(since) {
 			continue
 		}

@@ -67,7 +67,7 @@ func (d *drill) duringCalls(ctx context.Context, do func() (met bool, err error)
 		if err := d.postSome(ctx); err != nil {
 			return err
 		}
-		err := d.until(ctx, "the worker has calls in flight", func() bool { return d.victim.open.Load() > 0 })
+		err := d.until(ctx, "the worker has calls in flight", func() bool { return d.sim.victim.open.Load() > 0 })
 		if err != nil {
 			return err
 		}
@@ -81,10 +81,10 @@ func (d *drill) duringCalls(ctx context.Context, do func() (met bool, err error)
 // killDuringCalls kills the worker during its calls, so that some of them end without an answer.
 func (d *drill) killDuringCalls(ctx context.Context) error {
 	return d.duringCalls(ctx, func() (bool, error) {
-		before := d.victim.cut.Load()
+		before := d.sim.victim.cut.Load()
 		d.kill(d.worker)
-		err := d.until(ctx, "its calls have ended", func() bool { return d.victim.open.Load() == 0 })
-		if err != nil || d.victim.cut.Load() > before {
+		err := d.until(ctx, "its calls have ended", func() bool { return d.sim.victim.open.Load() == 0 })
+		if err != nil || d.sim.victim.cut.Load() > before {
 			return true, err
 		}
 		return false, d.restart(ctx) // its calls had just been answered
@@ -99,7 +99,7 @@ func (d *drill) freezeDuringCalls(ctx context.Context, then func()) error {
 		if err := freeze(d.worker.cmd.Process); err != nil {
 			return true, err
 		}
-		if frozen = time.Now(); d.victim.open.Load() > 0 { // it will not read the answer of these
+		if frozen = time.Now(); d.sim.victim.open.Load() > 0 { // it will not read the answer of these
 			return true, nil
 		}
 		return false, wake(d.worker.cmd.Process)
@@ -129,7 +129,7 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 	var inFlight []string
 	d.sim.EachCopy(func(id string, _ map[string]int) {
 		id = logOf(id)
-		if slices.ContainsFunc(d.copiesOf(id), func(c simulator.Copy) bool {
+		if slices.ContainsFunc(d.sim.copiesOf(id), func(c simulator.Copy) bool {
 			return c.At.After(frozen.Add(-2*slowAnswer)) && c.At.Before(frozen.Add(startBy))
 		}) {
 			inFlight = append(inFlight, id)
