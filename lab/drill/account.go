@@ -13,17 +13,18 @@ type account struct {
 	models.User
 	secret string // of its key
 	client *client.Client
+	smtp   string      // where it can send by SMTP
 	logged []published // the logs that were counted
 }
 
-// newAccount creates a user of the servers at addr, with a key that has all scopes: the drill reads queues and gives
-// commands.
-func (e *environment) newAccount(ctx context.Context, addr string) (account, error) {
+// newAccount creates a user of servers, with a key that has all scopes: the drill reads queues and gives commands.
+func (e *environment) newAccount(ctx context.Context, of *servers) (account, error) {
 	a := account{User: models.User{ID: models.NewUserID(), Created: time.Now().UTC()}}
 	a.Name = "rehearse-" + a.ID
 	key, secret := models.NewKey(a.ID, "rehearse", time.Now())
 	key.Scopes = []models.Scope{models.ScopeSend, models.ScopeRead, models.ScopeOperate}
-	a.secret, a.client = secret, client.New("http://"+addr, secret)
+	a.secret, a.client = secret, client.New("http://"+of.addr, secret)
+	a.smtp = of.smtpAddr
 	return a, e.withStore(ctx, func(s models.Store) error {
 		if err := s.CreateUser(ctx, a.User); err != nil {
 			return err

@@ -41,9 +41,7 @@ type application struct {
 
 // senders send mail as each of the applications in turn, so that each way in has its share of every fault.
 type senders struct {
-	url        func(path string) string
-	secret     string
-	smtpAddr   string
+	user       *account
 	unanswered *unanswered
 	accepted   map[string]int // recipients of the batches that were accepted, by subject
 }
@@ -125,13 +123,13 @@ func addApplications(ctx context.Context, d *drill) error {
 
 // post has a request of an application answered.
 func (s *senders) post(ctx context.Context, path, kind, key string, body io.Reader) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url(path), body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.user.client.URL(path), body)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", kind)
 	r.Header.Set("Idempotency-Key", key)
-	r.SetBasicAuth("api", s.secret)
+	r.SetBasicAuth("api", s.user.secret)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
@@ -212,7 +210,7 @@ func postSendGrid(ctx context.Context, s *senders, key, subject string, to []str
 // postSMTP sends a message to each address on one connection. A message that is repeated is known by its bytes, because
 // it has a Message-ID.
 func postSMTP(ctx context.Context, s *senders, key, subject string, to []string) (err error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.smtpAddr)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.user.smtp)
 	if err != nil {
 		return err
 	}
@@ -220,12 +218,12 @@ func postSMTP(ctx context.Context, s *senders, key, subject string, to []string)
 	if until, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(until)
 	}
-	host, _, _ := net.SplitHostPort(s.smtpAddr)
+	host, _, _ := net.SplitHostPort(s.user.smtp)
 	c, err := smtp.NewClient(conn, host)
 	if err != nil {
 		return err
 	}
-	if err := c.Auth(smtp.PlainAuth("", "api", s.secret, host)); err != nil {
+	if err := c.Auth(smtp.PlainAuth("", "api", s.user.secret, host)); err != nil {
 		return err // the key cannot be checked now
 	}
 	for i, address := range to {

@@ -126,7 +126,7 @@ var wallOffset = func() (n int64) {
 }
 
 // setClock replaces a process by one whose clock is off.
-func (d *drill) setClock(ctx context.Context, p **process, exe string, off time.Duration) (err error) {
+func setClock(ctx context.Context, p **process, exe string, off time.Duration) (err error) {
 	(*p).stop()
 	env := append(slices.Clone((*p).env), "SAFEDELIVR_TEST_CLOCK="+strconv.Itoa(int(off.Seconds())))
 	*p, err = startProgram(ctx, exe, (*p).addr, env, (*p).args...)
@@ -137,8 +137,8 @@ func (d *drill) setClock(ctx context.Context, p **process, exe string, off time.
 // stopped.
 func workerClock(exe string, off time.Duration) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		right := slices.Clone(d.worker.env)
-		if err := d.setClock(ctx, &d.worker, exe, off); err != nil {
+		right := slices.Clone(d.servers.worker.env)
+		if err := setClock(ctx, &d.servers.worker, exe, off); err != nil {
 			return err
 		}
 		d.broken()
@@ -147,7 +147,7 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 		}
 		// Alone it does everything, the agenda and summaries too. Workers are stopped, not killed: calls that were cut
 		// off would wait for the end of the long evidence window.
-		d.others[1].stop()
+		d.servers.others[1].stop()
 		d.say("only the worker with the wrong clock is left")
 		if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20)); err != nil {
 			return err
@@ -159,16 +159,16 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 			return err
 		}
 		var err error
-		if d.others[1], err = d.others[1].again(ctx); err != nil {
+		if d.servers.others[1], err = d.servers.others[1].again(ctx); err != nil {
 			return err
 		}
 		// Others must find what it leaves behind by their own time.
 		if err := d.roughTimes(ctx); err != nil {
 			return err
 		}
-		d.worker.stop()
+		d.servers.worker.stop()
 		d.say("the worker with the wrong clock is gone")
-		if d.worker, err = d.environment.start(ctx, d.worker.addr, right, d.worker.args...); err != nil {
+		if d.servers.worker, err = d.environment.start(ctx, d.servers.worker.addr, right, d.servers.worker.args...); err != nil {
 			return err
 		}
 		d.healed()
@@ -183,8 +183,8 @@ const shortWindow = 2 * time.Minute
 // the events that come later must still count.
 func windowClock(exe string, off time.Duration) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		right := slices.Clone(d.worker.env)
-		if err := d.setClock(ctx, &d.worker, exe, off); err != nil {
+		right := slices.Clone(d.servers.worker.env)
+		if err := setClock(ctx, &d.servers.worker, exe, off); err != nil {
 			return err
 		}
 		d.broken()
@@ -199,8 +199,8 @@ func windowClock(exe string, off time.Duration) func(context.Context, *drill) er
 		if err := d.eventsStillCount(ctx, early); err != nil {
 			return err
 		}
-		d.worker.stop()
-		if d.worker, err = d.environment.start(ctx, d.worker.addr, right, d.worker.args...); err != nil {
+		d.servers.worker.stop()
+		if d.servers.worker, err = d.environment.start(ctx, d.servers.worker.addr, right, d.servers.worker.args...); err != nil {
 			return err
 		}
 		d.healed()
@@ -265,8 +265,8 @@ func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
 // entranceClock gives API and webhooks a wrong clock.
 func entranceClock(exe string, off time.Duration) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		right := slices.Clone(d.others[0].env)
-		if err := d.setClock(ctx, &d.others[0], exe, off); err != nil {
+		right := slices.Clone(d.servers.others[0].env)
+		if err := setClock(ctx, &d.servers.others[0], exe, off); err != nil {
 			return err
 		}
 		d.broken()
@@ -284,10 +284,10 @@ func entranceClock(exe string, off time.Duration) func(context.Context, *drill) 
 		}
 		wrong := last.id.Time().Sub(last.at).Round(time.Second)
 		d.say("after %.1f s a batch is stamped %s off", time.Since(began).Seconds(), wrong)
-		entrance := d.others[0]
+		entrance := d.servers.others[0]
 		entrance.stop()
 		var err error
-		if d.others[0], err = d.environment.start(ctx, entrance.addr, right, entrance.args...); err != nil {
+		if d.servers.others[0], err = d.environment.start(ctx, entrance.addr, right, entrance.args...); err != nil {
 			return err
 		}
 		d.healed()

@@ -204,8 +204,8 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	}
 	flowing := time.Since(killed)
 	// A worker that starts now must work without the node, too.
-	d.kill(d.worker)
-	if err := d.restart(ctx); err != nil {
+	d.servers.kill(d.servers.worker)
+	if err := d.servers.restart(ctx); err != nil {
 		return err
 	}
 	if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20)); err != nil {
@@ -422,6 +422,6 @@ func (c *cluster) connected(ctx context.Context, d *drill, asked int) error {
 		for _, m := range got {
 			n += m
 		}
-		return n >= 2*len(d.processes()), err
+		return n >= 2*len(d.servers.all()), err
 	})
 }

@@ -54,7 +54,7 @@ func (d *drill) count(ctx context.Context) error {
 	if err := d.countNotices(ctx); err != nil {
 		return err
 	}
-	if out, err := d.environment.command(ctx, d.env, "check", "--user", d.user.Name); err != nil {
+	if out, err := d.environment.command(ctx, d.servers.env, "check", "--user", d.user.Name); err != nil {
 		d.res.wrong("safedelivr check: %v: %s", err, out)
 	}
 	return nil
@@ -208,12 +208,12 @@ func (d *drill) eventsOnce(ctx context.Context, log string) error {
 // startedInTime checks that a frozen worker, when it was woken, made no call whose start-by had long passed: by a third
 // of the time that it was frozen. The call may take as much again to arrive.
 func (d *drill) startedInTime(ctx context.Context, log string) error {
-	if len(d.woken) == 0 {
+	if len(d.incident.woken) == 0 {
 		return nil
 	}
 	for _, c := range d.sim.copiesOf(log) {
 		afterWaking := func(at time.Time) bool { return c.At.After(at) && c.At.Before(at.Add(startBy)) }
-		if !slices.ContainsFunc(d.woken, afterWaking) {
+		if !slices.ContainsFunc(d.incident.woken, afterWaking) {
 			continue
 		}
 		story, err := d.user.timeline(ctx, log)
@@ -258,13 +258,13 @@ func (d *drill) firstMail(copies map[string]int) {
 	for id := range copies {
 		for _, c := range d.sim.copiesOf(id) {
 			elsewhere := d.breaks != 1 || c.Account != d.sim.pair[0].Name
-			if elsewhere && c.At.After(d.brokenAt) && (first.IsZero() || c.At.Before(first)) {
+			if elsewhere && c.At.After(d.incident.brokenAt) && (first.IsZero() || c.At.Before(first)) {
 				first = c.At
 			}
 		}
 	}
 	if !first.IsZero() && !d.events {
-		d.res.FirstMail = max(round(first.Sub(d.brokenAt)), 0.01)
+		d.res.FirstMail = max(round(first.Sub(d.incident.brokenAt)), 0.01)
 	}
 }
 

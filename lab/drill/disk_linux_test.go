@@ -17,7 +17,7 @@ import (
 // batches are refused. It then removes the limit.
 func diskFull(ctx context.Context, d *drill) error {
 	var before unix.Rlimit
-	pid := d.worker.cmd.Process.Pid
+	pid := d.servers.worker.cmd.Process.Pid
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &before); err != nil {
 		return err
 	}

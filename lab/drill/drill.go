@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -35,26 +34,20 @@ type drill struct {
 	rnd         *rand.Rand
 	say         func(format string, args ...any)
 
-	sim     *providers
-	addr    string // of API and webhooks
-	env     []string
-	proxies map[need]*tcpproxy.Proxy
-	worker  *process // the one that is killed or frozen
-	others  []*process
-	user    *account // whose mail is sent while things break
-	other   *account // another user, who sends a little mail
-	hostile *account // another user, who attacks
-	res     Result
-	times   map[string]time.Time // of scheduled mail, by log
-	late    []time.Duration      // how long after its time each scheduled mail left
-	killed  int                  // processes, while they worked
-	woken   []time.Time          // when a frozen worker was woken
+	sim      *providers
+	incident *incident
+	servers  *servers
+	user     *account // whose mail is sent while things break
+	other    *account // another user, who sends a little mail
+	hostile  *account // another user, who attacks
+	res      Result
+	times    map[string]time.Time // of scheduled mail, by log
+	late     []time.Duration      // how long after its time each scheduled mail left
 
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted
 	everyone   *receiver.Receiver    // to which those of all users are posted
 	failedOver map[string][]failover // the failovers of each provider in notices
-	heldUp     standstills
 
 	unanswered        unanswered
 	unansweredAtBreak int64
@@ -71,10 +64,7 @@ type drill struct {
 	suppressed map[string]time.Time // when it was answered that an address is suppressed
 	repeated   map[string]bool      // whether the request to suppress an address was repeated
 
-	began    time.Time
-	brokenAt time.Time
-	healedAt time.Time
-	before   map[string]int64 // mails that each provider had accepted when it was healed
+	before map[string]int64 // mails that each provider had accepted when it was healed
 }
 
 func newDrill(env *environment, s *scenario, o Options) *drill {
@@ -89,17 +79,17 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		environment: env,
 		recipients:  o.Recipients,
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
-		proxies:     map[need]*tcpproxy.Proxy{},
 		user:        &account{},
 		other:       &account{},
 		hostile:     &account{},
 		envelopes:   map[models.ID]bool{},
 		suppressed:  map[string]time.Time{},
 		repeated:    map[string]bool{},
-		began:       time.Now(),
+		incident:    &incident{began: time.Now()},
 		res:         Result{Name: s.name},
 	}
 	d.sim = &providers{pair: env.pair, isEnvelope: d.isEnvelope}
+	d.servers = &servers{scenario: &its, environment: env, sim: d.sim, incident: d.incident}
 	return d
 }
 
@@ -107,38 +97,35 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 func (d *drill) play(ctx context.Context) Result {
 	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
 	defer cancel()
-	go d.heldUp.note(ctx)
+	go d.incident.heldUp.note(ctx)
 	if err := d.run(ctx); err != nil {
 		d.res.wrong("%v", err)
-		for _, p := range d.processes() {
+		for _, p := range d.servers.all() {
 			d.res.wrong("the server printed: %s", p.out)
 		}
 	}
-	d.res.Seconds = round(time.Since(d.began))
+	d.res.Seconds = round(time.Since(d.incident.began))
 	d.say("%s", &d.res)
 	return d.res
 }
 
 func (d *drill) run(ctx context.Context) error {
-	var err error
-	if d.addr, err = d.environment.addresses.next(ctx); err != nil {
+	if err := d.servers.choose(ctx); err != nil {
 		return err
 	}
-	if d.senders.smtpAddr, err = d.environment.addresses.next(ctx); err != nil {
-		return err
-	}
-	stop, err := d.sim.start(ctx, "http://"+d.addr+"/webhooks/", cmp.Or(d.scale, timeScale), d.rnd.Uint64())
+	stop, err := d.sim.start(ctx, d.servers.hooks(), cmp.Or(d.scale, timeScale), d.rnd.Uint64())
 	if err != nil {
 		return err
 	}
 	defer stop()
-	defer func() {
-		for _, p := range d.proxies {
-			p.Close()
+	for _, a := range []*account{d.user, d.other, d.hostile} {
+		if *a, err = d.environment.newAccount(ctx, d.servers); err != nil {
+			return err
 		}
-	}()
-	defer d.stopServers()
-	if err := d.startServers(ctx); err != nil {
+	}
+	d.senders = senders{user: d.user, unanswered: &d.unanswered, accepted: map[string]int{}}
+	defer d.servers.stop()
+	if err := d.servers.start(ctx); err != nil {
 		return err
 	}
 	defer d.closeReceivers()
@@ -159,7 +146,7 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.count(ctx); err != nil {
 		return err
 	}
-	d.stopServers() // what they know of failed calls is complete then, and an embedded store is free
+	d.servers.stop() // what they know of failed calls is complete then, and an embedded store is free
 	return d.compareOutages(ctx)
 }
 
@@ -226,25 +213,19 @@ func (d *drill) posted() (n int) {
 
 // broken notes that the fault has been injected.
 func (d *drill) broken() {
-	d.mu.Lock()
-	if d.killed == 0 { // kill has set it
-		d.brokenAt = time.Now()
-	}
-	d.mu.Unlock()
+	d.incident.broken()
 	d.unansweredAtBreak = d.unanswered.Load()
 	d.say("✗ %s", d.sim.pair.Fill(d.story))
 }
 
 // healed notes that the fault has ended.
 func (d *drill) healed() {
-	d.mu.Lock()
-	d.healedAt = time.Now()
+	d.incident.healedAt = time.Now()
 	d.before = map[string]int64{}
 	for _, a := range d.sim.pair.Names() {
 		d.before[a] = d.sim.taken(a)
 	}
-	d.mu.Unlock()
-	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
+	d.say("✓ healed after %.1f s", time.Since(d.incident.brokenAt).Seconds())
 }
 
 // quiet reports whether the providers have everything that was posted, but what was suppressed.

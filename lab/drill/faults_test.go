@@ -188,12 +188,12 @@ func killedOften(times int) func(context.Context, *drill) error {
 			if err := d.until(ctx, "mail is sent", func() bool { return d.sim.taken("") >= goal || d.quiet() }); err != nil {
 				return err
 			}
-			all := []**process{&d.worker}
-			for i := range d.others {
-				all = append(all, &d.others[i])
+			all := []**process{&d.servers.worker}
+			for i := range d.servers.others {
+				all = append(all, &d.servers.others[i])
 			}
 			victim := all[d.rnd.IntN(len(all))]
-			d.kill(*victim)
+			d.servers.kill(*victim)
 			var err error
 			if *victim, err = (*victim).again(ctx); err != nil {
 				return err
@@ -359,19 +359,17 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	failed := d.sim.Stats("").PostsByStatus[0]
 	err = d.until(ctx, "posts are not received", func() bool { return d.sim.Stats("").PostsByStatus[0] >= failed+20 })
 	for _, a := range d.sim.pair.Names() {
-		d.sim.SetWebhookURL(a, "http://"+d.addr+"/webhooks/"+a)
+		d.sim.SetWebhookURL(a, d.servers.hooks()+a)
 	}
 	d.sim.ClearAll("")
 	d.healed()
 	return err
 }
 
-// swallowed loses all data to and from a server until that was noticed.
-func swallowed(
-	proxy func(*drill) *tcpproxy.Proxy, l tcpproxy.Loss, noticed noticed,
-) func(context.Context, *drill) error {
+// swallowed loses all data to and from the server that the scenario needs until that was noticed.
+func swallowed(l tcpproxy.Loss, noticed noticed) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		p := proxy(d)
+		p := d.servers.proxy
 		p.Lose(l)
 		d.broken()
 		err := noticed(ctx, d)

@@ -50,20 +50,20 @@ func hardScenarios() []scenario {
 			name:   "broker-half-open",
 			story:  "connections to RabbitMQ stay open, and nothing gets through",
 			needs:  needsBroker,
-			inject: swallowed((*drill).brokerProxy, tcpproxy.Everything, brokerUnavailable),
+			inject: swallowed(tcpproxy.Everything, brokerUnavailable),
 		},
 		{
 			name:   "broker-deaf",
 			story:  "RabbitMQ gets no acknowledgements, so its queues deliver nothing although consumers stay",
 			needs:  needsBroker,
-			inject: swallowed((*drill).brokerProxy, tcpproxy.Acks, queueStalled),
+			inject: swallowed(tcpproxy.Acks, queueStalled),
 		},
 		{
 			name:   "store-answers-lost",
 			story:  "Cassandra does what it is asked, and its answers are lost",
 			needs:  needsStore,
 			holds:  appendsLost,
-			inject: swallowed((*drill).storeProxy, tcpproxy.Answers, storeUnavailable),
+			inject: swallowed(tcpproxy.Answers, storeUnavailable),
 		},
 		{
 			name:   "disk-full",

@@ -81,11 +81,11 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 	switch {
 	case call == nil:
 		return "no call was made for its mail", nil
-	case timedOut(answer) && (d.heldUp.within(call.At, answer.At) || d.heldUp.ran(call.At, answer.At) < callTimeout):
+	case timedOut(answer) && (d.incident.heldUp.within(call.At, answer.At) || d.incident.heldUp.ran(call.At, answer.At) < callTimeout):
 		return "", nil
 	case d.holds&^eventsWithheld == 0:
 		return "nothing hid whether its mail was accepted", nil
-	case call.At.Before(d.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.healedAt.Add(startBy)):
+	case call.At.Before(d.incident.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.incident.healedAt.Add(startBy)):
 		return fmt.Sprintf("its last call began at %s, when nothing was broken", call.At.Format(time.RFC3339Nano)), nil
 	case d.inDoubt(answer, answer != nil && d.sim.metFault(answer) != ""):
 		return "", nil
@@ -110,7 +110,7 @@ var ambiguous = []int{
 func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	unknown := answer != nil && answer.Class == string(models.Unknown) && slices.Contains(ambiguous, answer.Status)
 	uncalled := answer != nil && models.Reason(answer.Reason).Uncalled()
-	killed, frozen := d.killed > 0, len(d.woken) > 0
+	killed, frozen := d.incident.killed > 0, len(d.incident.woken) > 0
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && killed && answer == nil:

@@ -58,7 +58,7 @@ func workerKilled(ctx context.Context, d *drill) error {
 		return err
 	}
 	d.broken()
-	err := d.restart(ctx)
+	err := d.servers.restart(ctx)
 	d.healed()
 	return err
 }
@@ -135,7 +135,7 @@ func hostileUser(ctx context.Context, d *drill) error {
 	if _, err := d.user.client.SetUserLimits(ctx, d.hostile.ID, limits); err != nil {
 		return err
 	}
-	a := attack.New(d.addr, d.hostile.secret)
+	a := attack.New(d.servers.addr, d.hostile.secret)
 	err := d.attacked(ctx, a.Send, func() bool { return a.Answered() >= 5000 && a.Limited() > 0 })
 	if err == nil {
 		err = d.addBatches(ctx, d.hostile, attack.Flood)
@@ -146,7 +146,7 @@ func hostileUser(ctx context.Context, d *drill) error {
 // hostileStranger has somebody without a key attack until many requests are answered and mail is sent meanwhile. No
 // request of others may go without its answer.
 func hostileStranger(ctx context.Context, d *drill) error {
-	s := attack.NewStranger(d.addr)
+	s := attack.NewStranger(d.servers.addr)
 	return d.attacked(ctx, s.Send, func() bool { return s.Answered() >= 500 })
 }
 

@@ -224,7 +224,7 @@ func (d *drill) normal(ctx context.Context) error {
 		why = fmt.Sprintf("new mail is %s %+v, %v", got.State, got.Counts, err)
 		return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
 	})
-	d.res.Normal = round(time.Since(d.healedAt))
+	d.res.Normal = round(time.Since(d.incident.healedAt))
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, why)
 	}

@@ -36,7 +36,7 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 		case <-time.After(time.Duration(d.rnd.Int64N(int64(300 * time.Millisecond)))):
 		case <-answered:
 		}
-		err := d.killReceiving(ctx, round%2 == 1)
+		err := d.servers.killReceiving(ctx, round%2 == 1)
 		<-answered
 		stop()
 		if err != nil {
@@ -77,19 +77,6 @@ func (*drill) messageChanges(round int, began time.Time) (out []client.MessageCh
 		out = append(out, c)
 	}
 	return out
-}
-
-// killReceiving kills the server that takes requests, and the worker if it is another one and too is set, and starts
-// them again.
-func (d *drill) killReceiving(ctx context.Context, too bool) (err error) {
-	if d.runsApart() {
-		d.kill(d.others[0])
-		if d.others[0], err = d.others[0].again(ctx); err != nil || !too {
-			return err
-		}
-	}
-	d.kill(d.worker)
-	return d.restart(ctx)
 }
 
 // putMessages repeats a request until it is answered, and notes the version of each message that was answered.

@@ -115,7 +115,7 @@ func (d *drill) isPublished(ctx context.Context, provider string) bool {
 		return false
 	}
 	last := &list[len(list)-1]
-	return last.ended.IsZero() || last.ended.After(d.brokenAt)
+	return last.ended.IsZero() || last.ended.After(d.incident.brokenAt)
 }
 
 // countNotices waits until everyone's suppression list and the health of the providers are as in the notices.
@@ -204,16 +204,15 @@ func (d *drill) compareOutages(ctx context.Context) error {
 		}
 	}
 	// A worker that does not run publishes nothing. When it goes on, it publishes what it knew before.
-	running := !d.heldUp.any() && d.killed == 0 && len(d.woken) == 0 &&
-		d.needs != needsStore && d.needs != needsOwnStore
+	running := d.incident.ran() && d.needs != needsStore && d.needs != needsOwnStore
 	for provider, list := range d.failedOver {
-		if why := failoversDiffer(list, outages[provider], d.began, running); why != "" {
+		if why := failoversDiffer(list, outages[provider], d.incident.began, running); why != "" {
 			d.res.wrong("the notices of %s: %s", provider, why)
 		}
 	}
 	for provider, list := range outages {
 		for _, o := range list {
-			if running && !o.published && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyPublished {
+			if running && !o.published && !o.From.Before(d.incident.began) && o.end().Sub(o.Known) > surelyPublished {
 				d.res.wrong("calls to %s failed from %s to %s, and no failover was published", provider, o.From, o.end())
 			}
 		}

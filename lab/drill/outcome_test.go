@@ -201,12 +201,12 @@ func TestHeldOnlyInDoubt(t *testing.T) {
 		{appendsLost, "", hung, false},
 		{eventsWithheld, "killed", nil, false},
 	} {
-		d := &drill{scenario: &scenario{holds: c.holds}, sim: &providers{}}
+		d := &drill{scenario: &scenario{holds: c.holds}, sim: &providers{}, incident: &incident{}}
 		switch c.in {
 		case "killed":
-			d.killed++
+			d.incident.killed++
 		case "frozen":
-			d.woken = append(d.woken, time.Now())
+			d.incident.woken = append(d.incident.woken, time.Now())
 		}
 		require.Equal(t, c.want, d.inDoubt(c.answer, c.in == "met"), "%b %s %+v", c.holds, c.in, c.answer)
 	}

@@ -109,6 +109,6 @@ func (d *drill) purge(ctx context.Context, b models.Broker) (lost int, err error
 // waited in it.
 func (d *drill) loseProcess(ctx context.Context) (lost int, err error) {
 	lost = d.waiting(ctx)
-	d.kill(d.worker)
-	return lost, d.restart(ctx)
+	d.servers.kill(d.servers.worker)
+	return lost, d.servers.restart(ctx)
 }

@@ -161,14 +161,14 @@ var scenarios = []scenario{
 		name:   "broker-gone",
 		story:  "RabbitMQ cannot be reached for a while, in which scheduled mail is due",
 		needs:  needsBroker,
-		inject: scheduledThrough(unavailable((*drill).brokerProxy, brokerUnavailable)),
+		inject: scheduledThrough(unavailable(brokerUnavailable)),
 	},
 	{
 		name:   "store-gone",
 		story:  "the store cannot be reached for a while",
 		needs:  needsStore,
 		holds:  appendsLost,
-		inject: unavailable((*drill).storeProxy, storeUnavailable),
+		inject: unavailable(storeUnavailable),
 	},
 	{
 		name:   "endpoint-down",

@@ -9,19 +9,44 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
 
-// serverSettings returns the settings of the servers: short times, and the simulated providers.
-func (d *drill) serverSettings() []string {
+// servers are the processes of Safedelivr in a drill.
+type servers struct {
+	scenario    *scenario
+	environment *environment
+	sim         *providers
+	incident    *incident
+
+	addr     string // of API and webhooks
+	smtpAddr string
+	env      []string
+	proxy    *tcpproxy.Proxy // before the server that the scenario makes unavailable; nil: none is
+	worker   *process        // the one that is killed or frozen
+	others   []*process
+}
+
+// choose chooses the addresses.
+func (s *servers) choose(ctx context.Context) (err error) {
+	if s.addr, err = s.environment.addresses.next(ctx); err == nil {
+		s.smtpAddr, err = s.environment.addresses.next(ctx)
+	}
+	return err
+}
+
+// hooks begins the addresses of webhooks.
+func (s *servers) hooks() string { return "http://" + s.addr + "/webhooks/" }
+
+// settings returns the settings of the servers: short times, and the simulated providers.
+func (s *servers) settings() []string {
 	out := []string{
 		"SAFEDELIVR_LOG=error",
-		"SAFEDELIVR_PUBLIC_URL=http://" + d.addr, // for the links to unsubscribe
+		"SAFEDELIVR_PUBLIC_URL=http://" + s.addr, // for the links to unsubscribe
 		"SAFEDELIVR_DIALECTS=" + dialects,
-		"SAFEDELIVR_SMTP_LISTEN=" + d.senders.smtpAddr,
+		"SAFEDELIVR_SMTP_LISTEN=" + s.smtpAddr,
 		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
 		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network,
@@ -33,110 +58,116 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_TIMES_FINAL_EVENT=60s",
 		"SAFEDELIVR_LIMITS_BOUNCES=0", // faults refuse addresses, and a batch that is stopped for that never ends
 	}
-	out = append(out, d.sim.pair.Settings(d.sim.url,
-		"CONCURRENCY="+strconv.Itoa(cmp.Or(d.atOnce, 64)),
+	out = append(out, s.sim.pair.Settings(s.sim.url,
+		"CONCURRENCY="+strconv.Itoa(cmp.Or(s.scenario.atOnce, 64)),
 		"CHUNK_LIMIT="+strconv.Itoa(callSize),
 		"TIMEOUT="+callTimeout.String())...)
-	return append(out, d.settings...)
+	return append(out, s.scenario.settings...)
 }
 
-// startServers starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
+// start starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
 // process for API and webhooks and two workers.
-func (d *drill) startServers(ctx context.Context) (err error) {
-	d.env = d.environment.environ(d.serverSettings()...)
-	for _, a := range []*account{d.user, d.other, d.hostile} {
-		if *a, err = d.environment.newAccount(ctx, d.addr); err != nil {
-			return err
-		}
-	}
-	d.senders.url, d.senders.secret = d.user.client.URL, d.user.secret
-	d.senders.unanswered, d.senders.accepted = &d.unanswered, map[string]int{}
-	if err := d.startProxies(ctx); err != nil {
+func (s *servers) start(ctx context.Context) (err error) {
+	s.env = s.environment.environ(s.settings()...)
+	if err := s.startProxy(ctx); err != nil {
 		return err
 	}
-	if !d.runsApart() {
-		d.worker, err = d.environment.start(ctx, d.addr, d.victimEnv())
+	if !s.apart() {
+		s.worker, err = s.environment.start(ctx, s.addr, s.victimEnv())
 		return err
 	}
-	entrance, err := d.environment.start(ctx, d.addr, d.env, "--roles", "api,webhooks")
+	entrance, err := s.environment.start(ctx, s.addr, s.env, "--roles", "api,webhooks")
 	if err != nil {
 		return err
 	}
-	d.others = append(d.others, entrance)
-	other, err := d.startWorker(ctx, d.env)
+	s.others = append(s.others, entrance)
+	other, err := s.startWorker(ctx, s.env)
 	if err != nil {
 		return err
 	}
-	d.others = append(d.others, other)
-	d.worker, err = d.startWorker(ctx, d.victimEnv())
+	s.others = append(s.others, other)
+	s.worker, err = s.startWorker(ctx, s.victimEnv())
 	return err
 }
 
 // victimEnv returns the settings of the worker that is killed or frozen: its calls have paths of their own.
-func (d *drill) victimEnv() []string {
-	out := slices.Clone(d.env)
-	for _, a := range d.sim.pair.Names() {
-		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.sim.url+victimPath+"/"+a)
+func (s *servers) victimEnv() []string {
+	out := slices.Clone(s.env)
+	for _, a := range s.sim.pair.Names() {
+		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+s.sim.url+victimPath+"/"+a)
 	}
 	return out
 }
 
-func (d *drill) startWorker(ctx context.Context, env []string) (*process, error) {
-	addr, err := d.environment.addresses.next(ctx)
+func (s *servers) startWorker(ctx context.Context, env []string) (*process, error) {
+	addr, err := s.environment.addresses.next(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d.environment.start(ctx, addr, env, "--roles", "worker")
+	return s.environment.start(ctx, addr, env, "--roles", "worker")
 }
 
 // kill ends a process at once.
-func (d *drill) kill(p *process) {
-	if d.killed++; d.brokenAt.IsZero() {
-		d.mu.Lock()
-		d.brokenAt = time.Now()
-		d.mu.Unlock()
-	}
+func (s *servers) kill(p *process) {
+	s.incident.kill()
 	p.kill()
 }
 
-func (d *drill) runsApart() bool {
-	return d.apart && !d.environment.ownStore() && !d.environment.ownBroker()
+// apart reports whether roles run in processes of their own.
+func (s *servers) apart() bool {
+	return s.scenario.apart && !s.environment.ownStore() && !s.environment.ownBroker()
 }
 
 // restart replaces the worker that was killed.
-func (d *drill) restart(ctx context.Context) (err error) {
-	d.worker, err = d.worker.again(ctx)
+func (s *servers) restart(ctx context.Context) (err error) {
+	s.worker, err = s.worker.again(ctx)
 	return err
 }
 
-func (d *drill) processes() []*process {
-	if d.worker == nil {
-		return d.others
+// killReceiving kills the server that takes requests, and the worker if it is another one and too is set, and starts
+// them again.
+func (s *servers) killReceiving(ctx context.Context, too bool) (err error) {
+	if s.apart() {
+		s.kill(s.others[0])
+		if s.others[0], err = s.others[0].again(ctx); err != nil || !too {
+			return err
+		}
 	}
-	return append(slices.Clone(d.others), d.worker)
+	s.kill(s.worker)
+	return s.restart(ctx)
 }
 
-func (d *drill) stopServers() {
+// all returns the processes.
+func (s *servers) all() []*process {
+	if s.worker == nil {
+		return s.others
+	}
+	return append(slices.Clone(s.others), s.worker)
+}
+
+// stop stops the processes, and the proxy then.
+func (s *servers) stop() {
 	var all sync.WaitGroup
-	for _, p := range d.processes() {
+	for _, p := range s.all() {
 		all.Go(p.stop)
 	}
 	all.Wait()
+	if s.proxy != nil {
+		s.proxy.Close()
+	}
 }
 
-// startProxies starts a proxy before the server that the scenario makes unavailable.
-func (d *drill) startProxies(ctx context.Context) error {
+// startProxy starts a proxy before the server that the scenario makes unavailable.
+func (s *servers) startProxy(ctx context.Context) error {
 	start := func(to string) (addr string, err error) {
-		p, err := tcpproxy.New(context.WithoutCancel(ctx), to)
-		if err != nil {
+		if s.proxy, err = tcpproxy.New(context.WithoutCancel(ctx), to); err != nil {
 			return "", err
 		}
-		d.proxies[d.needs] = p
-		return p.Addr(), nil
+		return s.proxy.Addr(), nil
 	}
-	switch d.needs {
+	switch s.scenario.needs {
 	case needsBroker:
-		first, _, _ := strings.Cut(d.environment.cfg.AMQP.URL, ",") // one node of a cluster
+		first, _, _ := strings.Cut(s.environment.cfg.AMQP.URL, ",") // one node of a cluster
 		u, err := url.Parse(first)
 		if err != nil {
 			return err
@@ -144,24 +175,24 @@ func (d *drill) startProxies(ctx context.Context) error {
 		if u.Host, err = start(withPort(u.Host, "5672")); err != nil {
 			return err
 		}
-		d.env = append(d.env, "SAFEDELIVR_AMQP_URL="+u.String())
+		s.env = append(s.env, "SAFEDELIVR_AMQP_URL="+u.String())
 	case needsStore:
-		if d.environment.store() == "postgres" {
-			u, err := url.Parse(d.environment.cfg.Store)
+		if s.environment.store() == "postgres" {
+			u, err := url.Parse(s.environment.cfg.Store)
 			if err != nil {
 				return err
 			}
 			if u.Host, err = start(withPort(u.Host, "5432")); err != nil {
 				return err
 			}
-			d.env = append(d.env, "SAFEDELIVR_STORE="+u.String(), "SAFEDELIVR_POSTGRES_TIMEOUT=3s")
+			s.env = append(s.env, "SAFEDELIVR_STORE="+u.String(), "SAFEDELIVR_POSTGRES_TIMEOUT=3s")
 			return nil
 		}
-		addr, err := start(withPort(d.environment.cfg.Cassandra.Hosts[0], "9042"))
+		addr, err := start(withPort(s.environment.cfg.Cassandra.Hosts[0], "9042"))
 		if err != nil {
 			return err
 		}
-		d.env = append(d.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
+		s.env = append(s.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
 	case needsNothing, needsOwnStore, needsSignals:
 	}
 	return nil
@@ -173,6 +204,3 @@ func withPort(host, port string) string {
 	}
 	return net.JoinHostPort(host, port)
 }
-
-func (d *drill) brokerProxy() *tcpproxy.Proxy { return d.proxies[needsBroker] }
-func (d *drill) storeProxy() *tcpproxy.Proxy  { return d.proxies[needsStore] }

@@ -227,7 +227,7 @@ func (d *drill) checkSuppressed(ctx context.Context, b *posted, l *client.Log) e
 // beganBefore reports whether the call of a copy began before its address was suppressed.
 func (d *drill) beganBefore(c *simulator.Copy, since time.Time, story []client.Moment) bool {
 	switch {
-	case c.At.Sub(since) > callLate && !d.heldUp.within(since, c.At):
+	case c.At.Sub(since) > callLate && !d.incident.heldUp.within(since, c.At):
 		return false
 	case d.clocksOff:
 		return true

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
 
 // noticed waits until the servers notice that something is unavailable.
@@ -14,10 +13,10 @@ type noticed func(context.Context, *drill) error
 // outageTime is how long a server stays unavailable after that was first noticed.
 const outageTime = 3 * time.Second
 
-// unavailable refuses connections to a server until that was noticed, and again a while later.
-func unavailable(proxy func(*drill) *tcpproxy.Proxy, noticed noticed) func(context.Context, *drill) error {
+// unavailable refuses connections to the server that the scenario needs until that was noticed, and again a while later.
+func unavailable(noticed noticed) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
-		p := proxy(d)
+		p := d.servers.proxy
 		p.Refuse()
 		d.broken()
 		err := d.until(ctx, "connections are refused", func() bool { return p.Refused() >= 5 })

@@ -82,12 +82,12 @@ func (d *drill) duringCalls(ctx context.Context, do func() (met bool, err error)
 func (d *drill) killDuringCalls(ctx context.Context) error {
 	return d.duringCalls(ctx, func() (bool, error) {
 		before := d.sim.victim.cut.Load()
-		d.kill(d.worker)
+		d.servers.kill(d.servers.worker)
 		err := d.until(ctx, "its calls have ended", func() bool { return d.sim.victim.open.Load() == 0 })
 		if err != nil || d.sim.victim.cut.Load() > before {
 			return true, err
 		}
-		return false, d.restart(ctx) // its calls had just been answered
+		return false, d.servers.restart(ctx) // its calls had just been answered
 	})
 }
 
@@ -96,21 +96,21 @@ func (d *drill) killDuringCalls(ctx context.Context) error {
 func (d *drill) freezeDuringCalls(ctx context.Context, then func()) error {
 	var frozen time.Time
 	err := d.duringCalls(ctx, func() (bool, error) {
-		if err := freeze(d.worker.cmd.Process); err != nil {
+		if err := freeze(d.servers.worker.cmd.Process); err != nil {
 			return true, err
 		}
 		if frozen = time.Now(); d.sim.victim.open.Load() > 0 { // it will not read the answer of these
 			return true, nil
 		}
-		return false, wake(d.worker.cmd.Process)
+		return false, wake(d.servers.worker.cmd.Process)
 	})
 	if err != nil {
 		return err
 	}
 	then()
 	err = d.until(ctx, "the start-by has passed", func() bool { return time.Since(frozen) > 3*startBy })
-	d.woken = append(d.woken, time.Now())
-	if werr := wake(d.worker.cmd.Process); err == nil {
+	d.incident.woken = append(d.incident.woken, time.Now())
+	if werr := wake(d.servers.worker.cmd.Process); err == nil {
 		err = werr
 	}
 	if err != nil {
