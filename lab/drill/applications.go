@@ -94,29 +94,29 @@ func (s *senders) send(ctx context.Context, n int) error {
 
 // addApplications adds the batches of the applications to those that a drill counts. Each request must have been stored
 // once, with all of its recipients.
-func addApplications(ctx context.Context, d *drill) error {
-	before := len(d.all())
-	if err := d.addBatches(ctx, d.user, applicationSubject); err != nil {
+func (t *traffic) addApplications(ctx context.Context, res *Result, say say) error {
+	before := len(t.all())
+	if err := t.add(ctx, t.user, applicationSubject); err != nil {
 		return err
 	}
-	left, by := maps.Clone(d.senders.accepted), map[string]int{}
-	for _, b := range d.all()[before:] {
-		stored, err := d.user.batch(ctx, b.id)
+	left, by := maps.Clone(t.senders.accepted), map[string]int{}
+	for _, b := range t.all()[before:] {
+		stored, err := t.user.batch(ctx, b.id)
 		if err != nil {
 			return err
 		}
 		if n, ok := left[stored.Subject]; !ok || n != b.n {
-			d.res.wrong("batch %s of %d recipients is %q: %d were accepted, or it is stored twice",
+			res.wrong("batch %s of %d recipients is %q: %d were accepted, or it is stored twice",
 				b.id, b.n, stored.Subject, n)
 		}
 		delete(left, stored.Subject)
 		by[stored.Via] += b.n
 	}
 	for subject, n := range left {
-		d.res.wrong("the mail %q to %d was accepted and is not stored", subject, n)
+		res.wrong("the mail %q to %d was accepted and is not stored", subject, n)
 	}
-	if len(d.senders.accepted) > 0 {
-		d.say("applications: %v", by)
+	if len(t.senders.accepted) > 0 {
+		say("applications: %v", by)
 	}
 	return nil
 }

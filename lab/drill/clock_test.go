@@ -149,7 +149,7 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 		// off would wait for the end of the long evidence window.
 		d.servers.others[1].stop()
 		d.say("only the worker with the wrong clock is left")
-		if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20)); err != nil {
+		if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.mail.recipients/20)); err != nil {
 			return err
 		}
 		if err := d.stopWithWrongClock(ctx); err != nil {
@@ -211,7 +211,7 @@ func windowClock(exe string, off time.Duration) func(context.Context, *drill) er
 // eventsStillCount waits until the logs of held mail have the outcome that late events report.
 func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 	left, shown := logs, client.Log{}
-	err := poll(ctx, d.bound(patience), "late events count", func() (bool, error) {
+	err := poll(ctx, d.mail.bound(patience), "late events count", func() (bool, error) {
 		for len(left) > 0 {
 			var err error
 			shown, err = d.user.client.Log(ctx, left[0])
@@ -236,8 +236,8 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 // heldEarly waits until mail that a provider accepted is held before its evidence window ends by the right clock. It
 // returns the logs.
 func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
-	err = poll(ctx, d.bound(patience), "a worker ends a window too soon", func() (bool, error) {
-		for _, b := range d.all() {
+	err = poll(ctx, d.mail.bound(patience), "a worker ends a window too soon", func() (bool, error) {
+		for _, b := range d.mail.all() {
 			shown, err := d.user.batch(ctx, b.id)
 			if err != nil || shown.Counts.Failed == 0 {
 				continue
@@ -277,7 +277,7 @@ func entranceClock(exe string, off time.Duration) func(context.Context, *drill) 
 		if err := d.stopWithWrongClock(ctx); err != nil {
 			return err
 		}
-		all := d.all()
+		all := d.mail.all()
 		last := all[len(all)-1]
 		if got := last.id.Time().Sub(last.at); got-off < -time.Minute || got-off > time.Minute {
 			return fmt.Errorf("a batch accepted by the wrong clock is %s off", got)
@@ -306,7 +306,7 @@ func (d *drill) roughTimes(ctx context.Context) error {
 		f.Account, f.Times = "sg", 10
 		d.sim.Inject(f)
 		began := time.Now()
-		goal := d.sim.taken("mg") + int64(d.recipients/30)
+		goal := d.sim.taken("mg") + int64(d.mail.recipients/30)
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
 			return d.sim.taken("mg") >= goal || len(d.sim.Faults()) == 0
 		})
@@ -316,12 +316,12 @@ func (d *drill) roughTimes(ctx context.Context) error {
 		d.say("%s: mail went on after %.1f s", f.Mode, time.Since(began).Seconds())
 		d.sim.ClearAll("")
 	}
-	return d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20))
+	return d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.mail.recipients/20))
 }
 
 // attempted returns an error unless a ledger has an attempt with the wrong time.
 func (d *drill) attempted(ctx context.Context, off time.Duration) error {
-	all := d.all()
+	all := d.mail.all()
 	slices.Reverse(all)
 	for _, b := range all {
 		story, err := d.user.timeline(ctx, b.id.Log(1).String())

@@ -197,10 +197,10 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 		return err
 	}
 	d.say("%s is down", c.name(i))
-	before, unanswered := d.sim.taken(""), d.unanswered.Load()
-	if err := d.flows(ctx, killed, before+int64(d.recipients/10)); err != nil {
+	before, unanswered := d.sim.taken(""), d.mail.unanswered.Load()
+	if err := d.flows(ctx, killed, before+int64(d.mail.recipients/10)); err != nil {
 		return fmt.Errorf("without %s: %w: %d mails were sent, %d requests had no answer",
-			c.name(i), err, d.sim.taken("")-before, d.unanswered.Load()-unanswered)
+			c.name(i), err, d.sim.taken("")-before, d.mail.unanswered.Load()-unanswered)
 	}
 	flowing := time.Since(killed)
 	// A worker that starts now must work without the node, too.
@@ -208,7 +208,7 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	if err := d.servers.restart(ctx); err != nil {
 		return err
 	}
-	if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.recipients/20)); err != nil {
+	if err := d.flows(ctx, time.Now(), d.sim.taken("")+int64(d.mail.recipients/20)); err != nil {
 		return err
 	}
 	if err := holds(); err != nil {
@@ -218,18 +218,18 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 		return fmt.Errorf("%s was meant to be down all the time", c.name(i))
 	}
 	d.say("%d mails were sent without %s, new ones were delivered after %.1f s, %d requests had no answer at first",
-		d.sim.taken("")-before, c.name(i), flowing.Seconds(), d.unanswered.Load()-unanswered)
+		d.sim.taken("")-before, c.name(i), flowing.Seconds(), d.mail.unanswered.Load()-unanswered)
 	_, err := c.services(ctx, "start", c.name(i))
 	return err
 }
 
 // flows waits until a number of mails were sent and a batch that was posted after a time is done.
 func (d *drill) flows(ctx context.Context, after time.Time, mails int64) error {
-	return poll(ctx, 2*d.bound(patience), "mail is sent", func() (bool, error) {
+	return poll(ctx, 2*d.mail.bound(patience), "mail is sent", func() (bool, error) {
 		if d.sim.taken("") < mails && !d.quiet() {
 			return false, nil
 		}
-		for _, b := range d.all() {
+		for _, b := range d.mail.all() {
 			if b.at.After(after) {
 				got, err := d.user.batch(ctx, b.id)
 				return err == nil && got.State == client.BatchDone, nil

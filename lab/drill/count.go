@@ -24,7 +24,7 @@ func (d *drill) count(ctx context.Context) error {
 	d.firstMail(copies)
 	defer d.measureLateness()
 	var total client.Counts
-	for _, b := range d.all() {
+	for _, b := range d.mail.all() {
 		d.res.Accepted += b.n
 		counts, err := d.countBatch(ctx, b, copies)
 		if err != nil {
@@ -235,7 +235,7 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 	var got client.Stats
 	tomorrow := time.Now().AddDate(0, 0, 1) // for a clock that is ahead
-	err := poll(ctx, d.bound(patience), "days agree with logs", func() (_ bool, err error) {
+	err := poll(ctx, d.mail.bound(patience), "days agree with logs", func() (_ bool, err error) {
 		got, err = d.user.client.GetStats(ctx, "", tomorrow.UTC().Format(time.DateOnly), "tag", "")
 		var tagged client.Counts // each mail has one tag
 		for i := range got.Groups {

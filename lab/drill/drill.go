@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/lab/receiver"
-	"github.com/safedelivr/safedelivr/models"
 )
 
 const (
@@ -30,11 +29,11 @@ const (
 type drill struct {
 	*scenario
 	environment *environment
-	recipients  int
 	rnd         *rand.Rand
-	say         func(format string, args ...any)
+	say         say
 
 	sim      *providers
+	mail     *traffic
 	incident *incident
 	servers  *servers
 	user     *account // whose mail is sent while things break
@@ -49,25 +48,20 @@ type drill struct {
 	everyone   *receiver.Receiver    // to which those of all users are posted
 	failedOver map[string][]failover // the failovers of each provider in notices
 
-	unanswered        unanswered
-	unansweredAtBreak int64
-
-	senders senders // applications that use other ways in
-
 	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
 	changed, tooLate int      // changes of them, and those that a provider had already
 
-	mu      sync.Mutex
-	batches []posted
-
-	envelopes  map[models.ID]bool   // whether a batch is one mail to several addresses
+	mu         sync.Mutex
 	suppressed map[string]time.Time // when it was answered that an address is suppressed
 	repeated   map[string]bool      // whether the request to suppress an address was repeated
 
 	before map[string]int64 // mails that each provider had accepted when it was healed
 }
 
-func newDrill(env *environment, s *scenario, o Options) *drill {
+// say prints a line about the progress of a drill.
+type say func(format string, args ...any)
+
+func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.name))
 	its := *s
@@ -77,25 +71,25 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 	d := &drill{
 		scenario:    &its,
 		environment: env,
-		recipients:  o.Recipients,
+		say:         say,
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
 		user:        &account{},
 		other:       &account{},
 		hostile:     &account{},
-		envelopes:   map[models.ID]bool{},
 		suppressed:  map[string]time.Time{},
 		repeated:    map[string]bool{},
 		incident:    &incident{began: time.Now()},
 		res:         Result{Name: s.name},
 	}
-	d.sim = &providers{pair: env.pair, isEnvelope: d.isEnvelope}
+	d.mail = newTraffic(d.user, d.other, &its, env.pair, o.Recipients)
+	d.sim = &providers{pair: env.pair, isEnvelope: d.mail.isEnvelope}
 	d.servers = &servers{scenario: &its, environment: env, sim: d.sim, incident: d.incident}
 	return d
 }
 
 // play runs the scenario and counts what came of it.
 func (d *drill) play(ctx context.Context) Result {
-	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
+	ctx, cancel := context.WithTimeout(ctx, d.mail.bound(scenarioLimit)+d.longer)
 	defer cancel()
 	go d.incident.heldUp.note(ctx)
 	if err := d.run(ctx); err != nil {
@@ -123,7 +117,6 @@ func (d *drill) run(ctx context.Context) error {
 			return err
 		}
 	}
-	d.senders = senders{user: d.user, unanswered: &d.unanswered, accepted: map[string]int{}}
 	defer d.servers.stop()
 	if err := d.servers.start(ctx); err != nil {
 		return err
@@ -163,7 +156,7 @@ func (d *drill) rehearse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := addApplications(ctx, d); err != nil {
+	if err := d.mail.addApplications(ctx, &d.res, d.say); err != nil {
 		return err
 	}
 	return d.settled(ctx)
@@ -172,20 +165,20 @@ func (d *drill) rehearse(ctx context.Context) error {
 // injectDuringMail posts mail, and injects the fault when some of it is sent. It lets meanwhile post more until enough
 // is closed, and returns when all is normal again.
 func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group, enough <-chan struct{}) error {
-	if err := d.postOther(ctx); err != nil {
+	if err := d.mail.postOther(ctx); err != nil {
 		return err
 	}
-	size := min(max(d.recipients/8, 25), 1000)
-	for left := d.recipients; left > 0; left -= size {
-		if err := d.post(ctx, min(size, left)); err != nil {
+	size := min(max(d.mail.recipients/8, 25), 1000)
+	for left := d.mail.recipients; left > 0; left -= size {
+		if err := d.mail.post(ctx, min(size, left)); err != nil {
 			return err
 		}
 	}
-	moment := int64(float64(d.recipients) * (0.1 + 0.5*d.rnd.Float64()))
+	moment := int64(float64(d.mail.recipients) * (0.1 + 0.5*d.rnd.Float64()))
 	if err := d.until(ctx, "mail is sent", func() bool { return d.sim.taken("") >= moment }); err != nil {
 		return err
 	}
-	meanwhile.Go(func() error { return d.sendBackground(ctx, enough) })
+	meanwhile.Go(func() error { return d.mail.sendBackground(ctx, enough) })
 	if err := d.inject(ctx, d); err != nil {
 		return err
 	}
@@ -194,27 +187,13 @@ func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group,
 
 // until waits for a state.
 func (d *drill) until(ctx context.Context, what string, f func() bool) error {
-	return poll(ctx, d.bound(patience), what, func() (bool, error) { return f(), nil })
-}
-
-// bound scales a time limit for few recipients to the recipients of the drill: new mail and its events wait behind
-// theirs.
-func (d *drill) bound(t time.Duration) time.Duration {
-	return t * time.Duration(max(d.recipients, d.posted(), fewRecipients)) / fewRecipients
-}
-
-// posted returns how many mails were accepted.
-func (d *drill) posted() (n int) {
-	for _, b := range d.all() {
-		n += b.n
-	}
-	return n
+	return poll(ctx, d.mail.bound(patience), what, func() (bool, error) { return f(), nil })
 }
 
 // broken notes that the fault has been injected.
 func (d *drill) broken() {
 	d.incident.broken()
-	d.unansweredAtBreak = d.unanswered.Load()
+	d.mail.unanswered.mark()
 	d.say("✗ %s", d.sim.pair.Fill(d.story))
 }
 
@@ -230,8 +209,8 @@ func (d *drill) healed() {
 
 // quiet reports whether the providers have everything that was posted, but what was suppressed.
 func (d *drill) quiet() bool {
-	wanted := d.posted()
-	for _, b := range d.all() {
+	wanted := d.mail.posted()
+	for _, b := range d.mail.all() {
 		wanted -= b.suppressed
 	}
 	return d.sim.taken("") >= int64(wanted)

@@ -16,8 +16,8 @@ const envelopeSize, inTo = 6, 2
 func sharing(n int) string { return fmt.Sprintf("copy%d@rehearse.test", n) }
 
 // newEnvelope returns one mail to several addresses.
-func (d *drill) newEnvelope() client.NewBatch {
-	b := d.newBatch(1)
+func (t *traffic) newEnvelope() client.NewBatch {
+	b := t.newBatch(1)
 	b.Unsubscribe = nil // the addresses would share the link
 	b.To[0].Email, b.Together = sharing(1), true
 	for n := 2; n <= envelopeSize; n++ {
@@ -47,18 +47,11 @@ func logOf(id string) string {
 	return log.ChunkID().Log(n).String()
 }
 
-// isEnvelope reports whether a batch is one mail to several addresses.
-func (d *drill) isEnvelope(batch models.ID) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.envelopes[batch]
-}
-
 // leftOutWrongly says why a log may not have failed because the addresses in To did; "" if it may. Why those failed is
 // checked with their own logs.
 func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
 	id, err := models.ParseLogID(l.ID)
-	if err != nil || !d.isEnvelope(id.Batch()) {
+	if err != nil || !d.mail.isEnvelope(id.Batch()) {
 		return "its mail has one address", err
 	}
 	for n := 1; n <= inTo; n++ {

@@ -181,7 +181,7 @@ func killedOften(times int) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		d.broken()
 		for range times {
-			if err := d.post(ctx, 200); err != nil {
+			if err := d.mail.post(ctx, 200); err != nil {
 				return err
 			}
 			goal := d.sim.taken("") + d.rnd.Int64N(200)
@@ -300,7 +300,7 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 		names += " " + f.Mode
 	}
 	for len(d.sim.Faults()) > 0 {
-		if err := d.post(ctx, faultMails, fmt.Sprintf("fault%d.test", len(d.all()))); err != nil {
+		if err := d.mail.post(ctx, faultMails, fmt.Sprintf("fault%d.test", len(d.mail.all()))); err != nil {
 			return fmt.Errorf("%s: %w", names, err)
 		}
 		met := d.sim.Stats("").Calls + faultMails/callSize
@@ -331,7 +331,7 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	}
 	before := d.sim.Stats("")
 	d.broken()
-	if err := d.post(ctx, d.recipients/4); err != nil {
+	if err := d.mail.post(ctx, d.mail.recipients/4); err != nil {
 		return err
 	}
 	if err := d.forgeAndCount(ctx); err != nil {
@@ -460,9 +460,9 @@ func controlServices(args ...string) func(context.Context) error {
 // offer posts a batch of one mail once and returns the error of the API. It notes the batch if it is accepted.
 func (d *drill) offer(ctx context.Context) error {
 	b := posted{n: 1, of: d.user, at: time.Now()}
-	accepted, err := d.user.client.CreateBatch(ctx, d.newBatch(1))
+	accepted, err := d.user.client.CreateBatch(ctx, d.mail.newBatch(1))
 	if err == nil {
-		_, err = d.accepted(b, &accepted)
+		_, err = d.mail.accepted(b, &accepted)
 	}
 	return err
 }

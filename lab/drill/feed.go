@@ -125,7 +125,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err
 	newest, events := map[string]published{}, map[string][]published{}
 	var added []client.AddedSuppression
 	why := ""
-	err = poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
+	err = poll(ctx, d.mail.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
 		for u, err := range updates.All(ctx) {
 			if err != nil {
 				return false, err

@@ -23,8 +23,8 @@ func held(l *client.Log) bool {
 // evidenced waits until no log is held whose outcome the providers have reported or would report to a look-up. The
 // count finds the logs that stay held.
 func (d *drill) evidenced(ctx context.Context) error {
-	left, end := d.all(), time.Now().Add(d.bound(patience))
-	return poll(ctx, 2*d.bound(patience), "held logs are read", func() (bool, error) {
+	left, end := d.mail.all(), time.Now().Add(d.mail.bound(patience))
+	return poll(ctx, 2*d.mail.bound(patience), "held logs are read", func() (bool, error) {
 		for len(left) > 0 {
 			against, err := d.heldAgainst(ctx, left[0].id)
 			if err != nil || against && time.Now().Before(end) {

@@ -27,7 +27,7 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 		d.broken()
 		other := d.sim.taken(d.sim.pair[1].Name)
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
-			return d.sim.taken(d.sim.pair[1].Name) >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
+			return d.sim.taken(d.sim.pair[1].Name) >= other+int64(d.mail.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
 			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
@@ -90,12 +90,12 @@ func eventFault(f simulator.Fault, disturbed func(*simulator.Stats) int64) func(
 		id := d.sim.Inject(f)
 		before := d.sim.Stats("")
 		d.broken()
-		err := d.post(ctx, d.recipients/4)
+		err := d.mail.post(ctx, d.mail.recipients/4)
 		if err == nil {
 			err = d.until(ctx, "events are disturbed", func() bool {
 				now := d.sim.Stats("")
-				return now.EventsSent >= before.EventsSent+int64(d.recipients/2) &&
-					disturbed(&now) >= disturbed(&before)+int64(d.recipients/10)
+				return now.EventsSent >= before.EventsSent+int64(d.mail.recipients/2) &&
+					disturbed(&now) >= disturbed(&before)+int64(d.mail.recipients/10)
 			})
 		}
 		d.sim.Clear(id)
@@ -112,7 +112,7 @@ func endpointDown(ctx context.Context, d *drill) error {
 		one, all := d.receiver.Counts().Failed, d.everyone.Counts().Failed
 		d.receiver.Answer(status)
 		d.everyone.Answer(status)
-		if err = d.post(ctx, backgroundSize); err == nil {
+		if err = d.mail.post(ctx, backgroundSize); err == nil {
 			err = d.until(ctx, "posts have met the fault", func() bool {
 				return d.receiver.Counts().Failed > one && d.everyone.Counts().Failed > all
 			})
@@ -138,7 +138,7 @@ func hostileUser(ctx context.Context, d *drill) error {
 	a := attack.New(d.servers.addr, d.hostile.secret)
 	err := d.attacked(ctx, a.Send, func() bool { return a.Answered() >= 5000 && a.Limited() > 0 })
 	if err == nil {
-		err = d.addBatches(ctx, d.hostile, attack.Flood)
+		err = d.mail.add(ctx, d.hostile, attack.Flood)
 	}
 	return err
 }
@@ -160,17 +160,17 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 	}()
 	d.broken()
 	before := d.sim.taken("")
-	err := d.post(ctx, d.recipients/4)
+	err := d.mail.post(ctx, d.mail.recipients/4)
 	if err == nil {
 		err = d.until(ctx, "requests of the attacker are answered, and mail is sent", func() bool {
-			return enough() && d.sim.taken("") >= before+int64(d.recipients/4)
+			return enough() && d.sim.taken("") >= before+int64(d.mail.recipients/4)
 		})
 	}
 	stop()
 	<-ended
 	d.healed()
-	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
-		err = fmt.Errorf("%d requests of other users had no answer; the last: %w", n, *d.unanswered.last.Load())
+	if n := d.mail.unanswered.since(); err == nil && n > 0 {
+		err = fmt.Errorf("%d requests of other users had no answer; the last: %w", n, *d.mail.unanswered.last.Load())
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx
 // awaitLeft waits until mail of some batches has left, also to recipients with a time of their own, and notes what left
 // before its time.
 func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
-	err := poll(ctx, d.bound(patience), "scheduled mail has gone out", func() (bool, error) {
+	err := poll(ctx, d.mail.bound(patience), "scheduled mail has gone out", func() (bool, error) {
 		for _, b := range due {
 			got, err := d.user.batch(ctx, b.id)
 			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
@@ -279,13 +279,13 @@ func (d *drill) anyLeft(b *scheduledMail) bool {
 // schedule posts a batch for each of some times. The last third of its recipients have a time of their own.
 func (d *drill) schedule(ctx context.Context, own time.Time, times ...time.Time) (out []scheduledMail, err error) {
 	for _, at := range times {
-		batch := d.newBatch(d.recipients / 10)
+		batch := d.mail.newBatch(d.mail.recipients / 10)
 		batch.DeliverAt = at
 		n := len(batch.To) / 3
 		for i := range n {
 			batch.To[len(batch.To)-1-i].DeliverAt = own
 		}
-		b, err := d.accept(ctx, batch)
+		b, err := d.mail.accept(ctx, batch)
 		if err != nil {
 			return nil, err
 		}

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -30,17 +32,40 @@ type posted struct {
 	envelope bool // it is one mail to several addresses
 }
 
-func (d *drill) all() []posted {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.batches)
+// traffic is the mail of a drill. It posts batches until they are answered, and keeps those that were accepted.
+type traffic struct {
+	user, other *account
+	recipients  int      // of the batches that a drill begins with
+	order       []string // of the providers; nil: any
+	withLink    bool     // mail has a link to unsubscribe, in a header field of the recipient
+	senders     senders  // applications that use other ways in
+	unanswered  unanswered
+
+	mu        sync.Mutex
+	batches   []posted
+	envelopes map[models.ID]bool // whether a batch is one mail to several addresses
+}
+
+func newTraffic(user, other *account, s *scenario, pair simulated.Pair, recipients int) *traffic {
+	t := &traffic{user: user, other: other, recipients: recipients, withLink: !pair.Plain(), envelopes: map[models.ID]bool{}}
+	if s.ordered {
+		t.order = pair.Names()
+	}
+	t.senders = senders{user: user, unanswered: &t.unanswered, accepted: map[string]int{}}
+	return t
+}
+
+func (t *traffic) all() []posted {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.batches)
 }
 
 // post has a batch of n recipients accepted, and every third time one mail to several addresses. See newBatch.
-func (d *drill) post(ctx context.Context, n int, domains ...string) error {
-	_, err := d.accept(ctx, d.newBatch(n, domains...))
-	if err == nil && len(d.all())%3 == 1 {
-		_, err = d.accept(ctx, d.newEnvelope())
+func (t *traffic) post(ctx context.Context, n int, domains ...string) error {
+	_, err := t.accept(ctx, t.newBatch(n, domains...))
+	if err == nil && len(t.all())%3 == 1 {
+		_, err = t.accept(ctx, t.newEnvelope())
 	}
 	return err
 }
@@ -49,8 +74,8 @@ func (d *drill) post(ctx context.Context, n int, domains ...string) error {
 const otherDomain = "other.test"
 
 // postOther has a small batch of the other user accepted.
-func (d *drill) postOther(ctx context.Context) error {
-	_, err := d.acceptFor(ctx, d.other, d.newBatch(backgroundSize, otherDomain))
+func (t *traffic) postOther(ctx context.Context) error {
+	_, err := t.acceptFor(ctx, t.other, t.newBatch(backgroundSize, otherDomain))
 	return err
 }
 
@@ -58,30 +83,30 @@ func (d *drill) postOther(ctx context.Context) error {
 const acceptTime = 10 * time.Second
 
 // accept has a batch accepted.
-func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
-	return d.acceptFor(ctx, d.user, batch)
+func (t *traffic) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
+	return t.acceptFor(ctx, t.user, batch)
 }
 
 // acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
-func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
+func (t *traffic) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
 	b := posted{n: len(batch.To) + len(batch.CC) + len(batch.BCC), of: a, at: time.Now()}
 	b.envelope, b.attached = batch.Together, len(batch.Attachments) > 0
 	key := models.NewUserID()
-	t := time.NewTicker(100 * time.Millisecond)
-	defer t.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
 		accepted, err := a.client.CreateBatch(within, batch, client.IdempotencyKey(key))
 		cancel()
 		switch {
 		case err == nil:
-			return d.accepted(b, &accepted)
+			return t.accepted(b, &accepted)
 		case !repeatable(err):
 			return b, err
 		}
-		d.unanswered.add(a.ID, err)
+		t.unanswered.add(a.ID, err)
 		select {
-		case <-t.C:
+		case <-tick.C:
 		case <-ctx.Done():
 			return b, ctx.Err()
 		}
@@ -91,8 +116,13 @@ func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch
 // unanswered counts the requests that may or may not have been accepted.
 type unanswered struct {
 	atomic.Int64
-	last atomic.Pointer[error]
+	last   atomic.Pointer[error]
+	before int64 // the last mark
 }
+
+// mark begins to count anew for since.
+func (u *unanswered) mark()        { u.before = u.Load() }
+func (u *unanswered) since() int64 { return u.Load() - u.before }
 
 // add counts a request of somebody.
 func (u *unanswered) add(of string, err error) {
@@ -108,7 +138,7 @@ func repeatable(err error) bool {
 	return client.Repeatable(err) || ok && (e.Status == http.StatusConflict || e.Status == http.StatusUnauthorized)
 }
 
-func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
+func (t *traffic) accepted(b posted, a *client.Accepted) (posted, error) {
 	if a.Recipients != b.n {
 		return b, fmt.Errorf("a batch of %d recipients was accepted with %d", b.n, a.Recipients)
 	}
@@ -117,10 +147,51 @@ func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
 	if b.id, err = models.ParseBatchID(a.ID); err != nil {
 		return b, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.batches, d.envelopes[b.id] = append(d.batches, b), b.envelope
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.batches, t.envelopes[b.id] = append(t.batches, b), b.envelope
 	return b, nil
+}
+
+// bound scales a time limit for few recipients to the recipients of the drill: new mail and its events wait behind
+// theirs.
+func (t *traffic) bound(limit time.Duration) time.Duration {
+	return limit * time.Duration(max(t.recipients, t.posted(), fewRecipients)) / fewRecipients
+}
+
+// posted returns how many mails were accepted.
+func (t *traffic) posted() (n int) {
+	for _, b := range t.all() {
+		n += b.n
+	}
+	return n
+}
+
+// isEnvelope reports whether a batch is one mail to several addresses.
+func (t *traffic) isEnvelope(batch models.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.envelopes[batch]
+}
+
+// add adds the batches of a user whose subjects begin with a text to those that are counted.
+func (t *traffic) add(ctx context.Context, of *account, subject string) error {
+	for b, err := range t.user.client.FindBatches(ctx, client.BatchOptions{User: of.ID}) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(b.Subject, subject) {
+			continue
+		}
+		id, err := models.ParseBatchID(b.ID)
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.batches = append(t.batches, posted{id: id, n: int(b.Counts.Accepted), of: of, at: b.Created})
+		t.mu.Unlock()
+	}
+	return nil
 }
 
 // bouncing begins the addresses that no provider can deliver to.
@@ -133,7 +204,7 @@ var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain
 // newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in
 // ten has an attachment. The mail has a link to unsubscribe, if both providers take it. Without domains there are
 // recipients who get no mail, or no more: see nameOf.
-func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
+func (t *traffic) newBatch(n int, domains ...string) client.NewBatch {
 	to := make([]client.Recipient, n)
 	for i := range to {
 		if len(domains) == 0 {
@@ -147,26 +218,31 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		to[i].Email = fmt.Sprintf("%s%d@%s", name, i, domains[i%len(domains)])
 	}
 	var attachments []client.Attachment
-	if len(d.all())%10 == 0 {
+	if len(t.all())%10 == 0 {
 		attachments = []client.Attachment{enclosed}
-	}
-	withLink := !d.sim.pair.Plain() // it is in a header field of the recipient
-	var order []string              // any
-	if d.ordered {
-		order = d.sim.pair.Names()
 	}
 	return client.NewBatch{
 		Attachments: attachments,
 		Category:    drillCategory,
-		Unsubscribe: &withLink,
+		Unsubscribe: new(t.withLink),
 
 		From:      "Rehearsal <" + from + ">",
 		Subject:   "This is a drill",
 		Text:      "Nothing to do.",
 		To:        to,
 		Tags:      []string{drillTag},
-		Providers: order,
+		Providers: t.order,
 	}
+}
+
+// postSome posts small batches, each with messages of its own.
+func (t *traffic) postSome(ctx context.Context) error {
+	for range 4 {
+		if err := t.post(ctx, max(t.recipients/16, backgroundSize)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drillTag is the tag of all mail of a drill, but of that by Resend's API, whose tags have a name.
@@ -176,27 +252,27 @@ const drillTag = "drill"
 const otherEvery = 5
 
 // sendBackground posts small batches until there is enough mail. It finishes the batch that it is posting.
-func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) error {
-	t := time.NewTicker(backgroundPause)
-	defer t.Stop()
+func (t *traffic) sendBackground(ctx context.Context, enough <-chan struct{}) error {
+	tick := time.NewTicker(backgroundPause)
+	defer tick.Stop()
 	for i := range applications { // a scenario may be too short for a turn of each
-		if err := d.senders.send(ctx, i); err != nil {
+		if err := t.senders.send(ctx, i); err != nil {
 			return err
 		}
 	}
 	for n := 0; ; n++ {
-		err := d.post(ctx, backgroundSize)
+		err := t.post(ctx, backgroundSize)
 		if err == nil {
-			err = d.senders.send(ctx, len(applications)+n)
+			err = t.senders.send(ctx, len(applications)+n)
 		}
 		if err == nil && n%otherEvery == 0 {
-			err = d.postOther(ctx)
+			err = t.postOther(ctx)
 		}
 		if err != nil {
 			return err
 		}
 		select {
-		case <-t.C:
+		case <-tick.C:
 		case <-enough:
 			return nil
 		}
@@ -209,7 +285,7 @@ const normalDomain = "normal.test"
 
 // normal waits until every provider that was broken accepts mail again and new mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
-	b, err := d.accept(ctx, d.newBatch(backgroundSize, normalDomain))
+	b, err := d.mail.accept(ctx, d.mail.newBatch(backgroundSize, normalDomain))
 	if err != nil {
 		return err
 	}
@@ -233,8 +309,8 @@ func (d *drill) normal(ctx context.Context) error {
 
 // settled waits until every log has its final state and the providers have sent all events.
 func (d *drill) settled(ctx context.Context) error {
-	left := d.all()
-	err := poll(ctx, d.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
+	left := d.mail.all()
+	err := poll(ctx, d.mail.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
 		for len(left) > 0 {
 			b, err := d.user.batch(ctx, left[0].id)
 			if err != nil {
@@ -276,7 +352,7 @@ func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
 // forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It returns how many
 // posts were refused and how many were not.
 func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
-	for _, b := range d.all() {
+	for _, b := range d.mail.all() {
 		for i := 0; i < b.n; i += 10 {
 			for _, p := range d.sim.pair {
 				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())

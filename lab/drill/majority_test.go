@@ -55,7 +55,7 @@ func (c *cluster) withoutOthers(ctx context.Context, d *drill, last int, f func(
 // error if the last node was down, or a queue had a leader.
 func (d *drill) sendsWithoutLeaders(ctx context.Context, c *cluster, last int, killed time.Time) error {
 	before := d.sim.taken("")
-	if err := d.flows(ctx, killed, before+int64(d.recipients/20)); err != nil {
+	if err := d.flows(ctx, killed, before+int64(d.mail.recipients/20)); err != nil {
 		return err
 	}
 	d.say("%d mails were sent without leaders, new ones were delivered after %.1f s",

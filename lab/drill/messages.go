@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
 )
 
 const (
@@ -46,7 +44,7 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 			return err
 		}
 	}
-	err := d.addBatches(ctx, d.user, messageSubject)
+	err := d.mail.add(ctx, d.user, messageSubject)
 	d.healed()
 	d.say("of %d changes of messages %d were too late", d.changed, d.tooLate)
 	return err
@@ -82,7 +80,7 @@ func (*drill) messageChanges(round int, began time.Time) (out []client.MessageCh
 // putMessages repeats a request until it is answered, and notes the version of each message that was answered.
 func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange, version string) error {
 	var results []client.ChangeResult
-	err := poll(ctx, d.bound(patience), "changes of messages are answered", func() (bool, error) {
+	err := poll(ctx, d.mail.bound(patience), "changes of messages are answered", func() (bool, error) {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
 		defer cancel()
 		answered, err := d.user.client.PutMessages(within, slices.Values(changes))
@@ -103,26 +101,6 @@ func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange,
 		}
 	}
 	return err
-}
-
-// addBatches adds the batches of a user whose subjects begin with a text to those that are counted.
-func (d *drill) addBatches(ctx context.Context, of *account, subject string) error {
-	for b, err := range d.user.client.FindBatches(ctx, client.BatchOptions{User: of.ID}) {
-		if err != nil {
-			return err
-		}
-		if !strings.HasPrefix(b.Subject, subject) {
-			continue
-		}
-		id, err := models.ParseBatchID(b.ID)
-		if err != nil {
-			return err
-		}
-		d.mu.Lock()
-		d.batches = append(d.batches, posted{id: id, n: int(b.Counts.Accepted), of: of, at: b.Created})
-		d.mu.Unlock()
-	}
-	return nil
 }
 
 // countMessages compares each message with the version that was answered last: it was sent once, or is held because the

@@ -121,7 +121,7 @@ func (d *drill) isPublished(ctx context.Context, provider string) bool {
 // countNotices waits until everyone's suppression list and the health of the providers are as in the notices.
 func (d *drill) countNotices(ctx context.Context) error {
 	why := ""
-	err := poll(ctx, d.bound(patience), "the notices are true", func() (_ bool, err error) {
+	err := poll(ctx, d.mail.bound(patience), "the notices are true", func() (_ bool, err error) {
 		all, err := d.notices(ctx, client.SuppressionAdded)
 		if err != nil {
 			return false, err

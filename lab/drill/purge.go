@@ -52,7 +52,7 @@ func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int
 	d.sim.SetLatency("", slowAnswer)
 	defer d.sim.SetLatency("", latency)
 	for range injectTries {
-		if err := d.postSome(ctx); err != nil {
+		if err := d.mail.postSome(ctx); err != nil {
 			return 0, err
 		}
 		if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
@@ -63,16 +63,6 @@ func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int
 		}
 	}
 	return 0, errors.New("no message about mail was lost")
-}
-
-// postSome posts small batches, each with messages of its own.
-func (d *drill) postSome(ctx context.Context) error {
-	for range 4 {
-		if err := d.post(ctx, max(d.recipients/16, backgroundSize)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // waiting counts the messages about mail that no consumer holds; 0 if that is unknown.

@@ -153,8 +153,7 @@ func (l *lane) one(ctx context.Context, s *scenario) Result {
 		l.progress(s.name, "n/a: %s", why)
 		return Result{Name: s.name, NA: why}
 	}
-	d := newDrill(l.env, s, l.o)
-	d.say = func(format string, args ...any) { l.progress(s.name, format, args...) }
+	d := newDrill(l.env, s, l.o, func(format string, args ...any) { l.progress(s.name, format, args...) })
 	res := d.play(ctx)
 	if !res.Good() {
 		l.leave(ctx) // the next scenario must not find what this one has left undone

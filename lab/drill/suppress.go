@@ -180,7 +180,7 @@ func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error
 
 // linkOf returns the link to unsubscribe in a mail to recipient i of a batch; "" if there is no such mail yet.
 func (d *drill) linkOf(i int) string {
-	for _, b := range d.all() {
+	for _, b := range d.mail.all() {
 		if i >= b.n || i >= suppressible || b.envelope {
 			continue
 		}

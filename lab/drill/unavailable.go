@@ -27,7 +27,7 @@ func unavailable(noticed noticed) func(context.Context, *drill) error {
 			err = pause(ctx, outageTime)
 		}
 		if err == nil {
-			d.unansweredAtBreak = d.unanswered.Load()
+			d.mail.unanswered.mark()
 			err = noticed(ctx, d)
 		}
 		p.Accept()
@@ -49,7 +49,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // storeUnavailable waits until requests have had no answer since the break.
 func storeUnavailable(ctx context.Context, d *drill) error {
 	return d.until(ctx, "the store is noticed to be unavailable", func() bool {
-		return d.unanswered.Load() >= d.unansweredAtBreak+2
+		return d.mail.unanswered.since() >= 2
 	})
 }
 
@@ -63,8 +63,8 @@ func brokerUnavailable(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	accepted := len(d.all())
-	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
+	accepted := len(d.mail.all())
+	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.mail.all()) >= accepted+5 })
 }
 
 // queueStalled waits until a notice names a queue that delivers nothing, and until more mail is accepted and more has
@@ -77,8 +77,8 @@ func queueStalled(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	sent, accepted := d.sim.Stats("").Accepted, d.posted()
+	sent, accepted := d.sim.Stats("").Accepted, d.mail.posted()
 	return d.until(ctx, "mail leaves although acknowledgements are lost", func() bool {
-		return d.posted() > accepted && d.sim.Stats("").Accepted > sent
+		return d.mail.posted() > accepted && d.sim.Stats("").Accepted > sent
 	})
 }

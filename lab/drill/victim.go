@@ -64,7 +64,7 @@ func (d *drill) duringCalls(ctx context.Context, do func() (met bool, err error)
 	d.sim.SetLatency("", slowAnswer)
 	defer d.sim.SetLatency("", latency)
 	for range injectTries {
-		if err := d.postSome(ctx); err != nil {
+		if err := d.mail.postSome(ctx); err != nil {
 			return err
 		}
 		err := d.until(ctx, "the worker has calls in flight", func() bool { return d.sim.victim.open.Load() > 0 })
@@ -136,7 +136,7 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 		}
 	})
 	what := fmt.Sprintf("a call that the worker slept through is recorded, of one of %d recipients", len(inFlight))
-	return poll(ctx, d.bound(patience), what, func() (bool, error) {
+	return poll(ctx, d.mail.bound(patience), what, func() (bool, error) {
 		for _, log := range inFlight {
 			story, err := d.user.timeline(ctx, log)
 			if err != nil {
