@@ -5,7 +5,6 @@ import (
 	"context"
 	"hash/fnv"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,16 +31,17 @@ type drill struct {
 	rnd         *rand.Rand
 	say         say
 
-	sim      *providers
-	mail     *traffic
-	incident *incident
-	servers  *servers
-	user     *account // whose mail is sent while things break
-	other    *account // another user, who sends a little mail
-	hostile  *account // another user, who attacks
-	res      Result
-	times    map[string]time.Time // of scheduled mail, by log
-	late     []time.Duration      // how long after its time each scheduled mail left
+	sim          *providers
+	mail         *traffic
+	incident     *incident
+	servers      *servers
+	suppressions *suppressions
+	user         *account // whose mail is sent while things break
+	other        *account // another user, who sends a little mail
+	hostile      *account // another user, who attacks
+	res          Result
+	times        map[string]time.Time // of scheduled mail, by log
+	late         []time.Duration      // how long after its time each scheduled mail left
 
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted
@@ -50,10 +50,6 @@ type drill struct {
 
 	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
 	changed, tooLate int      // changes of them, and those that a provider had already
-
-	mu         sync.Mutex
-	suppressed map[string]time.Time // when it was answered that an address is suppressed
-	repeated   map[string]bool      // whether the request to suppress an address was repeated
 
 	before map[string]int64 // mails that each provider had accepted when it was healed
 }
@@ -76,14 +72,13 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 		user:        &account{},
 		other:       &account{},
 		hostile:     &account{},
-		suppressed:  map[string]time.Time{},
-		repeated:    map[string]bool{},
 		incident:    &incident{began: time.Now()},
 		res:         Result{Name: s.name},
 	}
 	d.mail = newTraffic(d.user, d.other, &its, env.pair, o.Recipients)
 	d.sim = &providers{pair: env.pair, isEnvelope: d.mail.isEnvelope}
 	d.servers = &servers{scenario: &its, environment: env, sim: d.sim, incident: d.incident}
+	d.suppressions = &suppressions{user: d.user, mail: d.mail, sim: d.sim, at: map[string]time.Time{}, repeated: map[string]bool{}}
 	return d
 }
 
@@ -130,7 +125,7 @@ func (d *drill) run(ctx context.Context) error {
 		d.follower.cancel()
 		<-d.follower.done
 	}()
-	if err := d.suppressBefore(ctx); err != nil {
+	if err := d.suppressions.before(ctx); err != nil {
 		return err
 	}
 	if err := d.rehearse(ctx); err != nil {
@@ -147,7 +142,7 @@ func (d *drill) run(ctx context.Context) error {
 func (d *drill) rehearse(ctx context.Context) error {
 	enough := make(chan struct{})
 	var meanwhile errgroup.Group
-	meanwhile.Go(func() error { return d.suppressMeanwhile(ctx, enough) })
+	meanwhile.Go(func() error { return d.suppressions.meanwhile(ctx, enough, d.say) })
 	err := d.injectDuringMail(ctx, &meanwhile, enough)
 	close(enough)
 	if merr := meanwhile.Wait(); err == nil {

@@ -150,7 +150,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err
 				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
 			}
 		}
-		if why, err = d.additionsDiffer(ctx, a.client, added); why != "" || err != nil {
+		if why, err = d.suppressions.differ(ctx, a.client, added); why != "" || err != nil {
 			return false, err
 		}
 		for i, l := range a.logged {

@@ -2,7 +2,6 @@ package drill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -160,7 +159,7 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 	case hardBounce && o.bounced > 0:
 		return "", nil
 	case l.Reason == string(models.Suppressed):
-		return d.suppressedWrongly(ctx, l)
+		return d.suppressions.wrongly(ctx, l)
 	case l.Reason == string(models.ToFailed):
 		return d.leftOutWrongly(ctx, l)
 	case d.mayFail == nil:
@@ -171,25 +170,4 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 		return "", err
 	}
 	return "no fault that its mail met leads to that", nil
-}
-
-// suppressedWrongly says why a log may not have ended as suppressed; "" if it may: the drill suppressed the address,
-// or a provider reported of other mail that it is bad or does not want mail.
-func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, error) {
-	if !d.suppressedAt(l.Email).IsZero() {
-		return "", nil
-	}
-	list, err := d.user.client.GetSuppressions(ctx, l.Email)
-	var e *client.Error
-	if errors.As(err, &e) && e.Code == "not_found" {
-		return "its address is not suppressed", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	reported := func(s client.Suppression) bool { return s.Origin == "event" && s.LogID != "" && s.LogID != l.ID }
-	if !slices.ContainsFunc(list.Suppressions, reported) {
-		return "no event of other mail suppressed its address", nil
-	}
-	return "", nil
 }

@@ -17,20 +17,6 @@ type addition struct{ email, reason, category string }
 
 func additionOf(s *client.Suppression) addition { return addition{s.Email, s.Reason, s.Category} }
 
-// additionsDiffer says how the published additions to a suppression list differ from the list; "" if they do not.
-func (d *drill) additionsDiffer(
-	ctx context.Context, c *client.Client, added []client.AddedSuppression, options ...client.CallOption,
-) (string, error) {
-	listed := map[addition]bool{}
-	for s, err := range c.ListSuppressions(ctx, "", "", "", client.ListOptions{}, options...) {
-		if err != nil {
-			return "", err
-		}
-		listed[additionOf(&s)] = true
-	}
-	return publishedWrongly(listed, added, d.repeated), nil
-}
-
 // publishedWrongly says what is wrong with the published additions to a list; "" if nothing is. An addition may be
 // published again with the same ID. It may have another one if events of several mails added the address at the same
 // time, or if the request was repeated.
@@ -130,7 +116,7 @@ func (d *drill) countNotices(ctx context.Context) error {
 		for i := range all {
 			added = append(added, *all[i].Suppression)
 		}
-		if why, err = d.additionsDiffer(ctx, d.user.client, added, client.Everyone()); why == "" && err == nil {
+		if why, err = d.suppressions.differ(ctx, d.user.client, added, client.Everyone()); why == "" && err == nil {
 			why, err = d.lastsWrongly(ctx)
 		}
 		return why == "", err

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -55,25 +57,36 @@ func nameOf(i int) string {
 // addressOf returns the address of recipient i of a batch, unless the batch has domains of its own.
 func addressOf(i int) string { return fmt.Sprintf("%s%d@rehearse.test", nameOf(i), i) }
 
-// suppressedAt returns when the answer came that an address is suppressed; zero: it is not.
-func (d *drill) suppressedAt(email string) time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.suppressed[email]
+// suppressions are the addresses that the drill suppresses.
+type suppressions struct {
+	user *account
+	mail *traffic
+	sim  *providers
+
+	mu       sync.Mutex
+	at       map[string]time.Time // when it was answered that an address is suppressed
+	repeated map[string]bool      // whether the request to suppress an address was repeated
 }
 
-// isSuppressed notes that addresses are suppressed since now.
-func (d *drill) isSuppressed(emails ...string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// since returns when the answer came that an address is suppressed; zero: it is not.
+func (s *suppressions) since(email string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[email]
+}
+
+// add notes that addresses are suppressed since now.
+func (s *suppressions) add(emails ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	for _, email := range emails {
-		d.suppressed[email] = now
+		s.at[email] = now
 	}
 }
 
-// suppressBefore suppresses addresses before any mail is sent.
-func (d *drill) suppressBefore(ctx context.Context) error {
+// before suppresses addresses before any mail is sent.
+func (s *suppressions) before(ctx context.Context) error {
 	var g errgroup.Group
 	for name, options := range map[string][]client.CallOption{barred: nil, barredForAll: {client.Everyone()}} {
 		var emails []string
@@ -84,20 +97,20 @@ func (d *drill) suppressBefore(ctx context.Context) error {
 		}
 		g.Go(func() error {
 			csv := strings.NewReader("email\n" + strings.Join(emails, "\n"))
-			imported, err := d.user.client.ImportSuppressions(ctx, csv, options...)
+			imported, err := s.user.client.ImportSuppressions(ctx, csv, options...)
 			if err == nil && imported.Rejected > 0 {
 				err = fmt.Errorf("suppressions were rejected: %v", imported.Errors)
 			}
-			d.isSuppressed(emails...)
+			s.add(emails...)
 			return err
 		})
 	}
 	return g.Wait()
 }
 
-// suppressMeanwhile suppresses one address after the other, and lets another recipient unsubscribe, until there is
+// meanwhile suppresses one address after the other, and lets another recipient unsubscribe, until there is
 // enough mail.
-func (d *drill) suppressMeanwhile(ctx context.Context, enough <-chan struct{}) error {
+func (s *suppressions) meanwhile(ctx context.Context, enough <-chan struct{}, say say) error {
 	t := time.NewTicker(suppressPause)
 	defer t.Stop()
 	left, gone := leavingAt, unsubscribeAt
@@ -105,18 +118,18 @@ func (d *drill) suppressMeanwhile(ctx context.Context, enough <-chan struct{}) e
 		select {
 		case <-t.C:
 		case <-enough:
-			d.say("%d addresses were suppressed and %d unsubscribed while mail was sent",
+			say("%d addresses were suppressed and %d unsubscribed while mail was sent",
 				left/suppressEvery, gone/suppressEvery)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		done, err := d.suppressOne(ctx, left)
+		done, err := s.suppressOne(ctx, left)
 		if done {
 			left += suppressEvery
 		}
 		if err == nil {
-			done, err = d.unsubscribeOne(ctx, gone)
+			done, err = s.unsubscribeOne(ctx, gone)
 		}
 		if err != nil {
 			return err
@@ -128,19 +141,19 @@ func (d *drill) suppressMeanwhile(ctx context.Context, enough <-chan struct{}) e
 }
 
 // suppressOne suppresses recipient i. It reports whether that is done: it may be repeated.
-func (d *drill) suppressOne(ctx context.Context, i int) (done bool, err error) {
+func (s *suppressions) suppressOne(ctx context.Context, i int) (done bool, err error) {
 	if i >= suppressible {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, acceptTime)
 	defer cancel()
-	_, err = d.user.client.AddSuppression(ctx, client.NewSuppression{Email: addressOf(i)})
+	_, err = s.user.client.AddSuppression(ctx, client.NewSuppression{Email: addressOf(i)})
 	switch {
 	case err == nil:
-		d.isSuppressed(addressOf(i))
+		s.add(addressOf(i))
 		return true, nil
 	case repeatable(err):
-		d.repeated[addressOf(i)] = true
+		s.repeated[addressOf(i)] = true
 		return false, nil
 	}
 	return false, fmt.Errorf("suppress an address: %w", err)
@@ -148,8 +161,8 @@ func (d *drill) suppressOne(ctx context.Context, i int) (done bool, err error) {
 
 // unsubscribeOne makes the request of RFC 8058 for recipient i, if there is mail with a link. It reports whether that
 // is done: it may be repeated.
-func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error) {
-	link := d.linkOf(i)
+func (s *suppressions) unsubscribeOne(ctx context.Context, i int) (done bool, err error) {
+	link := s.linkOf(i)
 	if link == "" {
 		return false, nil
 	}
@@ -163,34 +176,69 @@ func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		d.repeated[addressOf(i)] = true
+		s.repeated[addressOf(i)] = true
 		return false, nil // the server is away
 	}
 	_ = resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		d.isSuppressed(addressOf(i))
+		s.add(addressOf(i))
 		return true, nil
 	case resp.StatusCode >= http.StatusInternalServerError:
-		d.repeated[addressOf(i)] = true
+		s.repeated[addressOf(i)] = true
 		return false, nil
 	}
 	return false, errors.New("a link to unsubscribe was answered " + resp.Status)
 }
 
 // linkOf returns the link to unsubscribe in a mail to recipient i of a batch; "" if there is no such mail yet.
-func (d *drill) linkOf(i int) string {
-	for _, b := range d.mail.all() {
+func (s *suppressions) linkOf(i int) string {
+	for _, b := range s.mail.all() {
 		if i >= b.n || i >= suppressible || b.envelope {
 			continue
 		}
-		for _, c := range d.sim.Copies(b.id.Log(i + 1).String()) {
+		for _, c := range s.sim.Copies(b.id.Log(i + 1).String()) {
 			if c.Address == addressOf(i) {
 				return strings.Trim(c.Headers["List-Unsubscribe"], "<>")
 			}
 		}
 	}
 	return ""
+}
+
+// wrongly says why a log may not have ended as suppressed; "" if it may: the drill suppressed the address,
+// or a provider reported of other mail that it is bad or does not want mail.
+func (s *suppressions) wrongly(ctx context.Context, l *client.Log) (string, error) {
+	if !s.since(l.Email).IsZero() {
+		return "", nil
+	}
+	list, err := s.user.client.GetSuppressions(ctx, l.Email)
+	var e *client.Error
+	if errors.As(err, &e) && e.Code == "not_found" {
+		return "its address is not suppressed", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	reported := func(x client.Suppression) bool { return x.Origin == "event" && x.LogID != "" && x.LogID != l.ID }
+	if !slices.ContainsFunc(list.Suppressions, reported) {
+		return "no event of other mail suppressed its address", nil
+	}
+	return "", nil
+}
+
+// differ says how the published additions to a suppression list differ from the list; "" if they do not.
+func (s *suppressions) differ(
+	ctx context.Context, c *client.Client, added []client.AddedSuppression, options ...client.CallOption,
+) (string, error) {
+	listed := map[addition]bool{}
+	for x, err := range c.ListSuppressions(ctx, "", "", "", client.ListOptions{}, options...) {
+		if err != nil {
+			return "", err
+		}
+		listed[additionOf(&x)] = true
+	}
+	return publishedWrongly(listed, added, s.repeated), nil
 }
 
 // callLate is how long after the answer to a request that withholds mail a call may arrive that began before it: no
@@ -200,7 +248,7 @@ const callLate = 1500 * time.Millisecond
 // checkSuppressed notes the copies of a log that were sent after its address was suppressed, and a log of a batch that
 // was accepted afterwards and does not say so.
 func (d *drill) checkSuppressed(ctx context.Context, b *posted, l *client.Log) error {
-	since := d.suppressedAt(l.Email)
+	since := d.suppressions.since(l.Email)
 	if since.IsZero() {
 		return nil
 	}
