@@ -22,7 +22,7 @@ func (d *drill) count(ctx context.Context) error {
 		}
 	})
 	d.firstMail(copies)
-	defer d.measureLateness()
+	defer d.schedule.measure()
 	var total client.Counts
 	for _, b := range d.mail.all() {
 		d.res.Accepted += b.n
@@ -42,7 +42,7 @@ func (d *drill) count(ctx context.Context) error {
 			len(copies), id, d.known(ctx, id))
 		break
 	}
-	if err := d.countMessages(ctx); err != nil {
+	if err := d.messages.count(ctx); err != nil {
 		return err
 	}
 	if err := d.compareDays(ctx, &total); err != nil {
@@ -99,7 +99,6 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}
-		d.noteLateness(l.ID, d.times[l.ID])
 		b.of.logged = append(b.of.logged, published{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)
@@ -156,7 +155,7 @@ func (d *drill) countLog(ctx context.Context, l *client.Log, n int, counted *cli
 		counted.Failed++
 		d.res.Failed++
 		return d.blame(ctx, l, &o, d.failedWrongly)
-	case l.State == client.Cancelled && d.versions != nil && n == 0: // see countMessages
+	case l.State == client.Cancelled && d.messages.versions != nil && n == 0: // see messages
 	default:
 		d.res.wrong("log %s is %s %s in the end", l.ID, l.State, l.Reason)
 		if n == 0 {

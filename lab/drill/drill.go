@@ -36,20 +36,17 @@ type drill struct {
 	incident     *incident
 	servers      *servers
 	suppressions *suppressions
+	schedule     *schedule
+	messages     *messages
 	user         *account // whose mail is sent while things break
 	other        *account // another user, who sends a little mail
 	hostile      *account // another user, who attacks
 	res          Result
-	times        map[string]time.Time // of scheduled mail, by log
-	late         []time.Duration      // how long after its time each scheduled mail left
 
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted
 	everyone   *receiver.Receiver    // to which those of all users are posted
 	failedOver map[string][]failover // the failovers of each provider in notices
-
-	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
-	changed, tooLate int      // changes of them, and those that a provider had already
 
 	before map[string]int64 // mails that each provider had accepted when it was healed
 }
@@ -79,6 +76,8 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 	d.sim = &providers{pair: env.pair, isEnvelope: d.mail.isEnvelope}
 	d.servers = &servers{scenario: &its, environment: env, sim: d.sim, incident: d.incident}
 	d.suppressions = &suppressions{user: d.user, mail: d.mail, sim: d.sim, at: map[string]time.Time{}, repeated: map[string]bool{}}
+	d.schedule = &schedule{user: d.user, mail: d.mail, sim: d.sim, res: &d.res, times: map[string]time.Time{}}
+	d.messages = &messages{user: d.user, mail: d.mail, sim: d.sim, schedule: d.schedule, res: &d.res}
 	return d
 }
 

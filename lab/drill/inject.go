@@ -2,17 +2,13 @@ package drill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/attack"
 	"github.com/safedelivr/safedelivr/lab/receiver"
 	"github.com/safedelivr/safedelivr/lab/simulator"
-	"github.com/safedelivr/safedelivr/models"
 )
 
 // faultMet is how many calls must have met a fault.
@@ -171,138 +167,6 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 	d.healed()
 	if n := d.mail.unanswered.since(); err == nil && n > 0 {
 		err = fmt.Errorf("%d requests of other users had no answer; the last: %w", n, *d.mail.unanswered.last.Load())
-	}
-	return err
-}
-
-// scheduledMail is a batch that may not leave before a time.
-type scheduledMail struct {
-	posted
-	at  time.Time
-	own int // its last recipients, who have a time of their own
-}
-
-// logs returns the logs of the recipients with the time of the batch, and of those with a time of their own.
-func (b *scheduledMail) logs() (batch, own []string) {
-	const size = models.MaxChunkRecipients
-	first := b.n - b.own
-	for i := range first {
-		batch = append(batch, b.id.Chunk(i/size).Log(i%size+1).String())
-	}
-	for i := range b.own {
-		own = append(own, b.id.Chunk((first+size-1)/size+i/size).Log(i%size+1).String())
-	}
-	return batch, own
-}
-
-// scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
-// and breaks the first provider over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave
-// before its time.
-func scheduledThroughOutage(ctx context.Context, d *drill) error {
-	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
-	later := at.Add(4 * time.Second)
-	due, err := d.schedule(ctx, later, at, at, at, at.AddDate(0, 0, 1))
-	if err != nil {
-		return err
-	}
-	id := d.sim.Inject(simulator.Fault{Account: d.sim.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
-	d.broken()
-	for i, to := range map[int]time.Time{1: later, 3: at} {
-		if err := d.move(ctx, &due[i], to); err != nil {
-			return err
-		}
-	}
-	err = d.awaitLeft(ctx, due, later)
-	d.sim.Clear(id)
-	d.healed()
-	return err
-}
-
-// scheduledThrough posts a batch for a few seconds later, a third of whose recipients have a time of their own, and
-// injects a fault over that time. No mail may leave before its time.
-func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx context.Context, d *drill) error {
-	return func(ctx context.Context, d *drill) error {
-		at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
-		own := at.Add(time.Second)
-		due, err := d.schedule(ctx, own, at)
-		if err == nil {
-			err = inject(ctx, d)
-		}
-		if err != nil {
-			return err
-		}
-		return d.awaitLeft(ctx, due, own)
-	}
-}
-
-// awaitLeft waits until mail of some batches has left, also to recipients with a time of their own, and notes what left
-// before its time.
-func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
-	err := poll(ctx, d.mail.bound(patience), "scheduled mail has gone out", func() (bool, error) {
-		for _, b := range due {
-			got, err := d.user.batch(ctx, b.id)
-			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
-				return false, err
-			}
-		}
-		return true, nil
-	})
-	for _, b := range due {
-		logs, theirs := b.logs()
-		d.checkLeft(logs, b.at)
-		d.checkLeft(theirs, own)
-	}
-	return err
-}
-
-// checkLeft notes the mail of logs that left before a time.
-func (d *drill) checkLeft(logs []string, at time.Time) {
-	for _, log := range logs {
-		if d.times == nil {
-			d.times = map[string]time.Time{}
-		}
-		d.times[log] = at
-		for _, c := range d.sim.copiesOf(log) {
-			if c.At.Before(at) {
-				d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
-			}
-		}
-	}
-}
-
-// anyLeft reports whether any mail to the recipients with a time of their own has left.
-func (d *drill) anyLeft(b *scheduledMail) bool {
-	_, own := b.logs()
-	return slices.ContainsFunc(own, func(log string) bool { return len(d.sim.copiesOf(log)) > 0 })
-}
-
-// schedule posts a batch for each of some times. The last third of its recipients have a time of their own.
-func (d *drill) schedule(ctx context.Context, own time.Time, times ...time.Time) (out []scheduledMail, err error) {
-	for _, at := range times {
-		batch := d.mail.newBatch(d.mail.recipients / 10)
-		batch.DeliverAt = at
-		n := len(batch.To) / 3
-		for i := range n {
-			batch.To[len(batch.To)-1-i].DeliverAt = own
-		}
-		b, err := d.mail.accept(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, scheduledMail{b, at, n})
-	}
-	return out, nil
-}
-
-// move changes the time of a batch. If it has begun, it keeps its time.
-func (d *drill) move(ctx context.Context, b *scheduledMail, to time.Time) error {
-	_, err := d.user.client.RescheduleBatch(ctx, b.id.String(), client.Reschedule{DeliverAt: to, Why: "a drill"})
-	var refused *client.Error
-	if errors.As(err, &refused) && refused.Code == "batch_begun" && b.at.Before(to) {
-		return nil
-	}
-	if err == nil {
-		b.at = to
 	}
 	return err
 }

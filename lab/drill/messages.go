@@ -20,10 +20,11 @@ const (
 // times meanwhile, so that some are changed in time and some too late.
 func messagesThroughKills(ctx context.Context, d *drill) error {
 	d.broken()
-	d.versions = make([]string, messagesChanged)
+	m := d.messages
+	m.versions = make([]string, messagesChanged)
 	began := time.Now().Truncate(time.Millisecond)
 	for round := range messageRounds {
-		changes := d.messageChanges(round, began)
+		changes := messageChanges(round, began)
 		cut, stop := context.WithTimeout(ctx, acceptTime)
 		answered := make(chan struct{})
 		go func() {
@@ -40,21 +41,33 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 		if err != nil {
 			return err
 		}
-		if err := d.putMessages(ctx, changes, fmt.Sprint(messageSubject, round)); err != nil {
+		if err := m.put(ctx, changes, fmt.Sprint(messageSubject, round)); err != nil {
 			return err
 		}
 	}
 	err := d.mail.add(ctx, d.user, messageSubject)
 	d.healed()
-	d.say("of %d changes of messages %d were too late", d.changed, d.tooLate)
+	d.say("of %d changes of messages %d were too late", m.changed, m.tooLate)
 	return err
+}
+
+// messages are those that the client created with ids of its own, and has changed since.
+type messages struct {
+	user     *account
+	mail     *traffic
+	sim      *providers
+	schedule *schedule
+	res      *Result
+
+	versions         []string // of each message, the one that was answered last; empty: cancelled
+	changed, tooLate int      // changes, and those that a provider had already
 }
 
 // messageDue are the times at which messages are due in turn.
 var messageDue = []time.Duration{time.Second, 2500 * time.Millisecond, 5 * time.Second, 9 * time.Second}
 
 // messageChanges returns the records of a round: new messages at first, then changes and some cancellations.
-func (*drill) messageChanges(round int, began time.Time) (out []client.MessageChange) {
+func messageChanges(round int, began time.Time) (out []client.MessageChange) {
 	for i := range messagesChanged {
 		c := client.MessageChange{
 			ID:        fmt.Sprint("message-", i),
@@ -77,55 +90,55 @@ func (*drill) messageChanges(round int, began time.Time) (out []client.MessageCh
 	return out
 }
 
-// putMessages repeats a request until it is answered, and notes the version of each message that was answered.
-func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange, version string) error {
+// put repeats a request until it is answered, and notes the version of each message that was answerem.
+func (m *messages) put(ctx context.Context, changes []client.MessageChange, version string) error {
 	var results []client.ChangeResult
-	err := poll(ctx, d.mail.bound(patience), "changes of messages are answered", func() (bool, error) {
+	err := poll(ctx, m.mail.bound(patience), "changes of messages are answered", func() (bool, error) {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
 		defer cancel()
-		answered, err := d.user.client.PutMessages(within, slices.Values(changes))
+		answered, err := m.user.client.PutMessages(within, slices.Values(changes))
 		results = answered
 		return err == nil, ctx.Err()
 	})
-	d.changed += len(results)
+	m.changed += len(results)
 	for i, r := range results {
 		switch {
 		case r.Status == "rejected" && slices.Contains([]string{"in_flight", "already_delivered", "already_failed"}, r.Code):
-			d.tooLate++
+			m.tooLate++
 		case r.Status == "rejected":
-			d.res.wrong("the change of message %s was rejected: %s %s", r.ID, r.Code, r.Detail)
+			m.res.wrong("the change of message %s was rejected: %s %s", r.ID, r.Code, r.Detail)
 		case changes[i].Action == client.CancelMessage:
-			d.versions[i] = ""
+			m.versions[i] = ""
 		default:
-			d.versions[i] = version
+			m.versions[i] = version
 		}
 	}
 	return err
 }
 
-// countMessages compares each message with the version that was answered last: it was sent once, or is held because the
+// count compares each message with the version that was answered last: it was sent once, or is held because the
 // outcome is unknown, or was cancelled and not sent. No other version was sent.
-func (d *drill) countMessages(ctx context.Context) error {
-	for i, want := range d.versions {
-		m, err := d.user.client.Message(ctx, fmt.Sprint("message-", i))
+func (m *messages) count(ctx context.Context) error {
+	for i, want := range m.versions {
+		shown, err := m.user.client.Message(ctx, fmt.Sprint("message-", i))
 		if err != nil {
 			return err
 		}
-		d.noteLateness(m.Log.ID, m.Log.DeliverAt)
+		m.schedule.times[shown.Log.ID] = shown.Log.DeliverAt
 		sent := 0
-		for _, v := range m.History {
-			sent += len(d.sim.copiesOf(v.Log))
+		for _, v := range shown.History {
+			sent += len(m.sim.copiesOf(v.Log))
 		}
-		cancelled := m.Log.State == client.Cancelled
-		switch now := m.Log; {
+		cancelled := shown.Log.State == client.Cancelled
+		switch now := shown.Log; {
 		case sent > 1:
-			d.res.wrong("message %s was sent %d times", m.ID, sent)
+			m.res.wrong("message %s was sent %d times", shown.ID, sent)
 		case want == "" && (sent > 0 || !cancelled):
-			d.res.wrong("message %s was answered as cancelled, is %s and was sent %d times", m.ID, now.State, sent)
-		case want != "" && (m.Log.Subject != want || cancelled):
-			d.res.wrong("message %s is %s %q, and %q was answered", m.ID, now.State, m.Log.Subject, want)
+			m.res.wrong("message %s was answered as cancelled, is %s and was sent %d times", shown.ID, now.State, sent)
+		case want != "" && (shown.Log.Subject != want || cancelled):
+			m.res.wrong("message %s is %s %q, and %q was answered", shown.ID, now.State, shown.Log.Subject, want)
 		case want != "" && sent == 0 && !held(&now):
-			d.res.wrong("message %s is %s %s, and was never sent", m.ID, now.State, now.Reason)
+			m.res.wrong("message %s is %s %s, and was never sent", shown.ID, now.State, now.Reason)
 		}
 	}
 	return nil
