@@ -48,10 +48,10 @@ func (d *drill) count(ctx context.Context) error {
 	if err := d.compareDays(ctx, &total); err != nil {
 		return err
 	}
-	if err := d.countFeeds(ctx); err != nil {
+	if err := d.feeds.count(ctx); err != nil {
 		return err
 	}
-	if err := d.countNotices(ctx); err != nil {
+	if err := d.notices.count(ctx); err != nil {
 		return err
 	}
 	if out, err := d.environment.command(ctx, d.servers.env, "check", "--user", d.user.Name); err != nil {

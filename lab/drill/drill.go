@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/safedelivr/safedelivr/lab/receiver"
 )
 
 const (
@@ -38,15 +36,12 @@ type drill struct {
 	suppressions *suppressions
 	schedule     *schedule
 	messages     *messages
+	feeds        *feeds
+	notices      *notices
 	user         *account // whose mail is sent while things break
 	other        *account // another user, who sends a little mail
 	hostile      *account // another user, who attacks
 	res          Result
-
-	follower   *follower
-	receiver   *receiver.Receiver    // to which every update is posted
-	everyone   *receiver.Receiver    // to which those of all users are posted
-	failedOver map[string][]failover // the failovers of each provider in notices
 
 	before map[string]int64 // mails that each provider had accepted when it was healed
 }
@@ -78,6 +73,11 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 	d.suppressions = &suppressions{user: d.user, mail: d.mail, sim: d.sim, at: map[string]time.Time{}, repeated: map[string]bool{}}
 	d.schedule = &schedule{user: d.user, mail: d.mail, sim: d.sim, res: &d.res, times: map[string]time.Time{}}
 	d.messages = &messages{user: d.user, mail: d.mail, sim: d.sim, schedule: d.schedule, res: &d.res}
+	d.feeds = &feeds{user: d.user, other: d.other, mail: d.mail, suppressions: d.suppressions, res: &d.res}
+	d.notices = &notices{
+		scenario: &its, environment: env, user: d.user, mail: d.mail,
+		suppressions: d.suppressions, incident: d.incident, res: &d.res,
+	}
 	return d
 }
 
@@ -115,15 +115,10 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.servers.start(ctx); err != nil {
 		return err
 	}
-	defer d.closeReceivers()
-	if err := d.startReceivers(ctx); err != nil {
+	defer d.feeds.stop()
+	if err := d.feeds.start(ctx); err != nil {
 		return err
 	}
-	d.follower = d.follow(ctx)
-	defer func() {
-		d.follower.cancel()
-		<-d.follower.done
-	}()
 	if err := d.suppressions.before(ctx); err != nil {
 		return err
 	}
@@ -134,7 +129,7 @@ func (d *drill) run(ctx context.Context) error {
 		return err
 	}
 	d.servers.stop() // what they know of failed calls is complete then, and an embedded store is free
-	return d.compareOutages(ctx)
+	return d.notices.compareOutages(ctx)
 }
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.

@@ -37,95 +37,103 @@ func updateOf(u *client.Update) published {
 // everything asks for all types of updates.
 var everything = client.UpdateOptions{Events: append(slices.Clone(receiver.Types), client.SuppressionAdded)}
 
-// startReceivers starts an application that gets the updates of the drill's user, and one that gets those of all users.
-func (d *drill) startReceivers(ctx context.Context) (err error) {
+// feeds are the feeds of updates. While things break, a client reads that of the user, and all updates are posted.
+type feeds struct {
+	user, other  *account
+	mail         *traffic
+	suppressions *suppressions
+	res          *Result
+
+	receiver *receiver.Receiver // to which every update of the user is posted
+	everyone *receiver.Receiver // to which those of all users are posted
+	cancel   context.CancelFunc // of the client
+	done     chan struct{}
+	read     []published // after done
+}
+
+// start starts an application that gets the updates of the user, one that gets those of all users, and the client.
+func (f *feeds) start(ctx context.Context) (err error) {
 	s := client.EndpointSettings{Events: everything.Events, Batch: true}
-	if d.receiver, err = receiver.Start(ctx, d.user.client, s); err != nil {
+	if f.receiver, err = receiver.Start(ctx, f.user.client, s); err != nil {
 		return err
 	}
 	s.Everyone = true
-	d.everyone, err = receiver.Start(ctx, d.user.client, s, client.OfInstallation())
-	return err
+	if f.everyone, err = receiver.Start(ctx, f.user.client, s, client.OfInstallation()); err != nil {
+		return err
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.done = make(chan struct{})
+	go f.follow(ctx)
+	return nil
 }
 
-func (d *drill) closeReceivers() {
-	for _, r := range []*receiver.Receiver{d.receiver, d.everyone} {
+func (f *feeds) stop() {
+	if f.cancel != nil {
+		f.cancel()
+		<-f.done
+	}
+	for _, r := range []*receiver.Receiver{f.receiver, f.everyone} {
 		if r != nil {
 			r.Close()
 		}
 	}
 }
 
-// follower reads the feed of updates while things break.
-type follower struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	read   []published // after done
-}
-
-// follow starts a follower. After an error, as while the API is away, it goes on where it stopped.
-func (d *drill) follow(ctx context.Context) *follower {
-	ctx, cancel := context.WithCancel(ctx)
-	f := &follower{cancel: cancel, done: make(chan struct{})}
+// follow reads the feed. After an error, as while the API is away, it goes on where it stopped.
+func (f *feeds) follow(ctx context.Context) {
+	defer close(f.done)
 	o := everything
 	o.Wait, o.PageSize = 5*time.Second, 200
-	updates := d.user.client.Updates(o)
-	go func() {
-		defer close(f.done)
-		for ctx.Err() == nil {
-			for u, err := range updates.All(ctx) {
-				if err != nil {
-					break
-				}
-				f.read = append(f.read, updateOf(&u))
+	updates := f.user.client.Updates(o)
+	for ctx.Err() == nil {
+		for u, err := range updates.All(ctx) {
+			if err != nil {
+				break
 			}
-			select {
-			case <-time.After(200 * time.Millisecond):
-			case <-ctx.Done():
-			}
+			f.read = append(f.read, updateOf(&u))
 		}
-	}()
-	return f
+		_ = pause(ctx, 200*time.Millisecond) // an error ends the loop
+	}
 }
 
-// countFeeds compares the feeds of updates with the states of the mail, with what the follower has read, and with what
+// count compares the feeds of updates with the states of the mail, with what the follower has read, and with what
 // was posted.
-func (d *drill) countFeeds(ctx context.Context) error {
-	all, err := d.countFeed(ctx, d.user)
+func (f *feeds) count(ctx context.Context) error {
+	all, err := f.countFeed(ctx, f.user)
 	if err != nil {
 		return err
 	}
-	others, err := d.countFeed(ctx, d.other)
+	others, err := f.countFeed(ctx, f.other)
 	if err != nil {
 		return err
 	}
-	d.follower.cancel()
-	<-d.follower.done
-	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
-		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
+	f.cancel()
+	<-f.done
+	if n := len(f.read); n > len(all) || !slices.Equal(f.read, all[:n]) {
+		f.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
 	}
-	if err := d.countPosts(ctx, "the user", d.receiver, statesOf("", all)); err != nil {
+	if err := f.countPosts(ctx, "the user", f.receiver, statesOf("", all)); err != nil {
 		return err
 	}
-	everyones := statesOf(d.user.ID, all)
-	maps.Copy(everyones, statesOf(d.other.ID, others))
-	if err := d.countPosts(ctx, "all users", d.everyone, everyones); err != nil {
+	everyones := statesOf(f.user.ID, all)
+	maps.Copy(everyones, statesOf(f.other.ID, others))
+	if err := f.countPosts(ctx, "all users", f.everyone, everyones); err != nil {
 		return err
 	}
 	// The servers of the next drill would post to it.
-	if err := d.user.client.RemoveEndpoint(ctx, d.everyone.Endpoint(), client.OfInstallation()); err != nil {
+	if err := f.user.client.RemoveEndpoint(ctx, f.everyone.Endpoint(), client.OfInstallation()); err != nil {
 		return err
 	}
-	return d.countRanges(ctx, all)
+	return f.countRanges(ctx, all)
 }
 
 // countFeed reads the feed of a user to its end, and compares it with the logs and the suppression list.
-func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err error) {
+func (f *feeds) countFeed(ctx context.Context, a *account) (all []published, err error) {
 	updates := a.client.Updates(everything)
 	newest, events := map[string]published{}, map[string][]published{}
 	var added []client.AddedSuppression
 	why := ""
-	err = poll(ctx, d.mail.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
+	err = poll(ctx, f.mail.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
 		for u, err := range updates.All(ctx) {
 			if err != nil {
 				return false, err
@@ -147,16 +155,16 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err
 				newest[now.log] = now
 			}
 			if why := follows(before, &u); why != "" {
-				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
+				f.res.wrong("update %d of log %s %s", u.Number, now.log, why)
 			}
 		}
-		if why, err = d.suppressions.differ(ctx, a.client, added); why != "" || err != nil {
+		if why, err = f.suppressions.differ(ctx, a.client, added); why != "" || err != nil {
 			return false, err
 		}
 		for i, l := range a.logged {
-			why = d.differs(ctx, &l, newest[l.log])
+			why = f.differs(ctx, &l, newest[l.log])
 			if why == "" && i%20 == 0 {
-				why, err = d.otherEvents(ctx, l.log, events[l.log])
+				why, err = f.otherEvents(ctx, l.log, events[l.log])
 			}
 			if why != "" || err != nil {
 				break
@@ -165,7 +173,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err
 		return why == "", err
 	})
 	if why != "" && ctx.Err() == nil {
-		d.res.wrong("the feed of updates: %s", why)
+		f.res.wrong("the feed of updates: %s", why)
 		err = nil
 	}
 	return all, err
@@ -182,16 +190,18 @@ func statesOf(user string, all []published) map[receiver.Update]client.State {
 }
 
 // countPosts waits until all updates were posted to an endpoint.
-func (d *drill) countPosts(
+func (f *feeds) countPosts(
 	ctx context.Context, whose string, r *receiver.Receiver, states map[receiver.Update]client.State,
 ) error {
-	err := d.until(ctx, "every update of "+whose+" is posted", func() bool { return r.Missing(states) == 0 })
+	err := poll(ctx, f.mail.bound(patience), "every update of "+whose+" is posted", func() (bool, error) {
+		return r.Missing(states) == 0, nil
+	})
 	n := r.Counts()
 	if n.Refused > 0 {
-		d.res.wrong("%d of %d posts were not verified", n.Refused, n.Posts+n.Refused)
+		f.res.wrong("%d of %d posts were not verified", n.Refused, n.Posts+n.Refused)
 	}
 	if missing := r.Missing(states); err != nil && ctx.Err() == nil {
-		d.res.wrong("%d of %d updates of %s were not posted", missing, len(states), whose)
+		f.res.wrong("%d of %d updates of %s were not posted", missing, len(states), whose)
 		err = nil
 	}
 	return err
@@ -210,11 +220,11 @@ func follows(before published, u *client.Update) string {
 
 // differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since
 // it was counted.
-func (d *drill) differs(ctx context.Context, l *published, newest published) string {
+func (f *feeds) differs(ctx context.Context, l *published, newest published) string {
 	if newest.state == l.state && newest.reason == l.reason {
 		return ""
 	}
-	now, err := d.user.client.Log(ctx, l.log)
+	now, err := f.user.client.Log(ctx, l.log)
 	if err != nil {
 		return err.Error()
 	}
@@ -226,8 +236,8 @@ func (d *drill) differs(ctx context.Context, l *published, newest published) str
 }
 
 // otherEvents says how the events of a log in the feed differ from those in its timeline; "" if they do not.
-func (d *drill) otherEvents(ctx context.Context, log string, happened []published) (string, error) {
-	story, err := d.user.timeline(ctx, log)
+func (f *feeds) otherEvents(ctx context.Context, log string, happened []published) (string, error) {
+	story, err := f.user.timeline(ctx, log)
 	if err != nil {
 		return "", err
 	}
@@ -254,7 +264,7 @@ func (d *drill) otherEvents(ctx context.Context, log string, happened []publishe
 }
 
 // countRanges reads the feed in ranges of time that touch.
-func (d *drill) countRanges(ctx context.Context, all []published) error {
+func (f *feeds) countRanges(ctx context.Context, all []published) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -263,7 +273,7 @@ func (d *drill) countRanges(ctx context.Context, all []published) error {
 	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
 		o := everything
 		o.From, o.To = from, to
-		part := d.user.client.Updates(o)
+		part := f.user.client.Updates(o)
 		for u, err := range part.All(ctx) {
 			if err != nil {
 				return err
@@ -271,12 +281,12 @@ func (d *drill) countRanges(ctx context.Context, all []published) error {
 			read = append(read, updateOf(&u))
 		}
 		if part.Complete().Before(to) {
-			d.res.wrong("the updates before %s are complete only until %s", to, part.Complete())
+			f.res.wrong("the updates before %s are complete only until %s", to, part.Complete())
 		}
 		from = to
 	}
 	if !slices.Equal(read, all) {
-		d.res.wrong("ranges of time that touch have %d updates, and the feed has %d", len(read), len(all))
+		f.res.wrong("ranges of time that touch have %d updates, and the feed has %d", len(read), len(all))
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 			return d.sim.taken(d.sim.pair[1].Name) >= other+int64(d.mail.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
-			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
+			err = d.until(ctx, "operators get a notice", func() bool { return d.notices.isPublished(ctx, f.Account) })
 		}
 		d.sim.Clear(id)
 		d.healed()
@@ -105,20 +105,20 @@ func endpointDown(ctx context.Context, d *drill) error {
 	d.broken()
 	var err error
 	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hang, receiver.Hangup} {
-		one, all := d.receiver.Counts().Failed, d.everyone.Counts().Failed
-		d.receiver.Answer(status)
-		d.everyone.Answer(status)
+		one, all := d.feeds.receiver.Counts().Failed, d.feeds.everyone.Counts().Failed
+		d.feeds.receiver.Answer(status)
+		d.feeds.everyone.Answer(status)
 		if err = d.mail.post(ctx, backgroundSize); err == nil {
 			err = d.until(ctx, "posts have met the fault", func() bool {
-				return d.receiver.Counts().Failed > one && d.everyone.Counts().Failed > all
+				return d.feeds.receiver.Counts().Failed > one && d.feeds.everyone.Counts().Failed > all
 			})
 		}
 		if err != nil {
 			break
 		}
 	}
-	d.receiver.Answer(0)
-	d.everyone.Answer(0)
+	d.feeds.receiver.Answer(0)
+	d.feeds.everyone.Answer(0)
 	d.healed()
 	return err
 }

@@ -62,7 +62,7 @@ func (d *drill) sendsWithoutLeaders(ctx context.Context, c *cluster, last int, k
 		d.sim.taken("")-before, time.Since(killed).Seconds())
 	var at time.Time
 	err := d.until(ctx, "the notice is published", func() bool {
-		list, err := d.notices(ctx, client.BrokerLost)
+		list, err := d.notices.list(ctx, client.BrokerLost)
 		for _, n := range list {
 			if n.At.After(killed) {
 				at = n.At

@@ -45,10 +45,22 @@ func publishedWrongly(listed map[addition]bool, added []client.AddedSuppression,
 	return ""
 }
 
-// notices reads the notices of some types.
-func (d *drill) notices(ctx context.Context, types ...string) (out []client.Notice, err error) {
+// notices are what operators read about providers and suppression lists.
+type notices struct {
+	scenario     *scenario
+	environment  *environment
+	user         *account
+	mail         *traffic
+	suppressions *suppressions
+	incident     *incident
+	res          *Result
+	failedOver   map[string][]failover // the failovers of each provider
+}
+
+// list reads the notices of some types.
+func (n *notices) list(ctx context.Context, types ...string) (out []client.Notice, err error) {
 	for o := (client.NoticeOptions{Types: types}); ; {
-		page, err := d.user.client.NoticePage(ctx, o)
+		page, err := n.user.client.NoticePage(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -68,8 +80,8 @@ type failover struct {
 }
 
 // failovers returns the failovers of each provider, and says what is wrong with their notices; "" if nothing is.
-func (d *drill) failovers(ctx context.Context) (out map[string][]failover, wrong string, err error) {
-	all, err := d.notices(ctx, client.FailoverStarted, client.FailoverEnded)
+func (n *notices) failovers(ctx context.Context) (out map[string][]failover, wrong string, err error) {
+	all, err := n.list(ctx, client.FailoverStarted, client.FailoverEnded)
 	out, wrong = failoversOf(all)
 	return out, wrong, err
 }
@@ -94,21 +106,21 @@ func failoversOf(all []client.Notice) (out map[string][]failover, wrong string) 
 }
 
 // isPublished reports whether there was a notice of a failover of a provider that was not over before the fault.
-func (d *drill) isPublished(ctx context.Context, provider string) bool {
-	all, _, err := d.failovers(ctx)
+func (n *notices) isPublished(ctx context.Context, provider string) bool {
+	all, _, err := n.failovers(ctx)
 	list := all[provider]
 	if err != nil || len(list) == 0 {
 		return false
 	}
 	last := &list[len(list)-1]
-	return last.ended.IsZero() || last.ended.After(d.incident.brokenAt)
+	return last.ended.IsZero() || last.ended.After(n.incident.brokenAt)
 }
 
-// countNotices waits until everyone's suppression list and the health of the providers are as in the notices.
-func (d *drill) countNotices(ctx context.Context) error {
+// count waits until everyone's suppression list and the health of the providers are as in the notices.
+func (n *notices) count(ctx context.Context) error {
 	why := ""
-	err := poll(ctx, d.mail.bound(patience), "the notices are true", func() (_ bool, err error) {
-		all, err := d.notices(ctx, client.SuppressionAdded)
+	err := poll(ctx, n.mail.bound(patience), "the notices are true", func() (_ bool, err error) {
+		all, err := n.list(ctx, client.SuppressionAdded)
 		if err != nil {
 			return false, err
 		}
@@ -116,13 +128,13 @@ func (d *drill) countNotices(ctx context.Context) error {
 		for i := range all {
 			added = append(added, *all[i].Suppression)
 		}
-		if why, err = d.suppressions.differ(ctx, d.user.client, added, client.Everyone()); why == "" && err == nil {
-			why, err = d.lastsWrongly(ctx)
+		if why, err = n.suppressions.differ(ctx, n.user.client, added, client.Everyone()); why == "" && err == nil {
+			why, err = n.lastsWrongly(ctx)
 		}
 		return why == "", err
 	})
 	if why != "" && ctx.Err() == nil {
-		d.res.wrong("the notices: %s", why)
+		n.res.wrong("the notices: %s", why)
 		return nil
 	}
 	return err
@@ -130,14 +142,14 @@ func (d *drill) countNotices(ctx context.Context) error {
 
 // lastsWrongly says of which provider a failover lasts by the notices, although it is healthy; "" if of none. It keeps
 // the failovers.
-func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
-	if d.failedOver, why, err = d.failovers(ctx); why != "" || err != nil {
+func (n *notices) lastsWrongly(ctx context.Context) (why string, err error) {
+	if n.failedOver, why, err = n.failovers(ctx); why != "" || err != nil {
 		return why, err
 	}
-	list, err := d.user.client.ListProviders(ctx)
+	list, err := n.user.client.ListProviders(ctx)
 	providers := list.Providers
 	for i := range providers {
-		p, list := &providers[i], d.failedOver[providers[i].Name]
+		p, list := &providers[i], n.failedOver[providers[i].Name]
 		healthy := p.Health != nil && p.Health.State == telemetry.Healthy
 		if n := len(list); healthy && n > 0 && list[n-1].ended.IsZero() {
 			return fmt.Sprintf("the failover of %s since %s has not ended", p.Name, list[n-1].since), nil
@@ -165,12 +177,12 @@ const (
 )
 
 // compareOutages compares the failovers with the failed calls that workers have stored.
-func (d *drill) compareOutages(ctx context.Context) error {
-	if d.clocksOff {
+func (n *notices) compareOutages(ctx context.Context) error {
+	if n.scenario.clocksOff {
 		return nil
 	}
 	var reports map[string][]byte
-	err := d.environment.withStore(ctx, func(s models.Store) (err error) {
+	err := n.environment.withStore(ctx, func(s models.Store) (err error) {
 		reports, err = s.Transients(ctx, telemetry.FailedCallsReport)
 		return err
 	})
@@ -190,16 +202,16 @@ func (d *drill) compareOutages(ctx context.Context) error {
 		}
 	}
 	// A worker that does not run publishes nothing. When it goes on, it publishes what it knew before.
-	running := d.incident.ran() && d.needs != needsStore && d.needs != needsOwnStore
-	for provider, list := range d.failedOver {
-		if why := failoversDiffer(list, outages[provider], d.incident.began, running); why != "" {
-			d.res.wrong("the notices of %s: %s", provider, why)
+	running := n.incident.ran() && n.scenario.needs != needsStore && n.scenario.needs != needsOwnStore
+	for provider, list := range n.failedOver {
+		if why := failoversDiffer(list, outages[provider], n.incident.began, running); why != "" {
+			n.res.wrong("the notices of %s: %s", provider, why)
 		}
 	}
 	for provider, list := range outages {
 		for _, o := range list {
-			if running && !o.published && !o.From.Before(d.incident.began) && o.end().Sub(o.Known) > surelyPublished {
-				d.res.wrong("calls to %s failed from %s to %s, and no failover was published", provider, o.From, o.end())
+			if running && !o.published && !o.From.Before(n.incident.began) && o.end().Sub(o.Known) > surelyPublished {
+				n.res.wrong("calls to %s failed from %s to %s, and no failover was published", provider, o.From, o.end())
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func brokerUnavailable(ctx context.Context, d *drill) error {
 // left since then.
 func queueStalled(ctx context.Context, d *drill) error {
 	err := d.until(ctx, "a queue that delivers nothing is reported", func() bool {
-		all, err := d.notices(ctx, client.QueueStalled)
+		all, err := d.notices.list(ctx, client.QueueStalled)
 		return err == nil && len(all) > 0
 	})
 	if err != nil {
