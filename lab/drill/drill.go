@@ -38,6 +38,7 @@ type drill struct {
 	messages     *messages
 	feeds        *feeds
 	notices      *notices
+	verdict      *verdict
 	user         *account // whose mail is sent while things break
 	other        *account // another user, who sends a little mail
 	hostile      *account // another user, who attacks
@@ -77,6 +78,10 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 	d.notices = &notices{
 		scenario: &its, environment: env, user: d.user, mail: d.mail,
 		suppressions: d.suppressions, incident: d.incident, res: &d.res,
+	}
+	d.verdict = &verdict{
+		scenario: &its, user: d.user, mail: d.mail, sim: d.sim,
+		suppressions: d.suppressions, messages: d.messages, incident: d.incident, res: &d.res,
 	}
 	return d
 }
@@ -130,6 +135,22 @@ func (d *drill) run(ctx context.Context) error {
 	}
 	d.servers.stop() // what they know of failed calls is complete then, and an embedded store is free
 	return d.notices.compareOutages(ctx)
+}
+
+// count compares all that is stored and published with what was posted and sent.
+func (d *drill) count(ctx context.Context) error {
+	defer d.schedule.measure()
+	for _, count := range []func(context.Context) error{
+		d.verdict.count, d.messages.count, d.verdict.compareDays, d.feeds.count, d.notices.count,
+	} {
+		if err := count(ctx); err != nil {
+			return err
+		}
+	}
+	if out, err := d.environment.command(ctx, d.servers.env, "check", "--user", d.user.Name); err != nil {
+		d.res.wrong("safedelivr check: %v: %s", err, out)
+	}
+	return nil
 }
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.

@@ -49,13 +49,13 @@ func logOf(id string) string {
 
 // leftOutWrongly says why a log may not have failed because the addresses in To did; "" if it may. Why those failed is
 // checked with their own logs.
-func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
+func (v *verdict) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
 	id, err := models.ParseLogID(l.ID)
-	if err != nil || !d.mail.isEnvelope(id.Batch()) {
+	if err != nil || !v.mail.isEnvelope(id.Batch()) {
 		return "its mail has one address", err
 	}
 	for n := 1; n <= inTo; n++ {
-		to, err := d.user.client.Log(ctx, id.ChunkID().Log(n).String())
+		to, err := v.user.client.Log(ctx, id.ChunkID().Log(n).String())
 		switch {
 		case err != nil:
 			return "", err

@@ -21,11 +21,11 @@ func held(l *client.Log) bool {
 
 // evidenced waits until no log is held whose outcome the providers have reported or would report to a look-up. The
 // count finds the logs that stay held.
-func (d *drill) evidenced(ctx context.Context) error {
-	left, end := d.mail.all(), time.Now().Add(d.mail.bound(patience))
-	return poll(ctx, 2*d.mail.bound(patience), "held logs are read", func() (bool, error) {
+func (v *verdict) evidenced(ctx context.Context) error {
+	left, end := v.mail.all(), time.Now().Add(v.mail.bound(patience))
+	return poll(ctx, 2*v.mail.bound(patience), "held logs are read", func() (bool, error) {
 		for len(left) > 0 {
-			against, err := d.heldAgainst(ctx, left[0].id)
+			against, err := v.heldAgainst(ctx, left[0].id)
 			if err != nil || against && time.Now().Before(end) {
 				return false, err
 			}
@@ -36,18 +36,18 @@ func (d *drill) evidenced(ctx context.Context) error {
 }
 
 // heldAgainst reports whether a log of the batch is held against evidence.
-func (d *drill) heldAgainst(ctx context.Context, batch models.ID) (bool, error) {
-	b, err := d.user.batch(ctx, batch)
+func (v *verdict) heldAgainst(ctx context.Context, batch models.ID) (bool, error) {
+	b, err := v.user.batch(ctx, batch)
 	reasons := b.Counts.FailedReasons
 	if err != nil || reasons[string(models.OutcomeUnknown)]+reasons[string(models.NoFinalEvent)] == 0 {
 		return false, err
 	}
-	logs, err := d.user.logs(ctx, batch)
+	logs, err := v.user.logs(ctx, batch)
 	return slices.ContainsFunc(logs, func(l client.Log) bool {
 		if !held(&l) {
 			return false
 		}
-		o := d.sim.outcomeOf(l.ID)
+		o := v.sim.outcomeOf(l.ID)
 		return o.final > 0
 	}), err
 }
@@ -63,16 +63,16 @@ const (
 )
 
 // heldWrongly says why a log may not be held; "" if it may.
-func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
+func (v *verdict) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
 	switch {
 	case o.final > 0:
 		return "the provider reported the outcome of its mail", nil
-	case o.hidden > 0 && d.holds&eventsWithheld != 0:
+	case o.hidden > 0 && v.scenario.holds&eventsWithheld != 0:
 		return "", nil
 	case models.Reason(l.Reason) == models.NoFinalEvent:
 		return "no provider accepted its mail without a report", nil
 	}
-	story, err := d.user.timeline(ctx, l.ID)
+	story, err := v.user.timeline(ctx, l.ID)
 	if err != nil {
 		return "", err
 	}
@@ -80,13 +80,13 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 	switch {
 	case call == nil:
 		return "no call was made for its mail", nil
-	case timedOut(answer) && (d.incident.heldUp.within(call.At, answer.At) || d.incident.heldUp.ran(call.At, answer.At) < callTimeout):
+	case timedOut(answer) && (v.incident.heldUp.within(call.At, answer.At) || v.incident.heldUp.ran(call.At, answer.At) < callTimeout):
 		return "", nil
-	case d.holds&^eventsWithheld == 0:
+	case v.scenario.holds&^eventsWithheld == 0:
 		return "nothing hid whether its mail was accepted", nil
-	case call.At.Before(d.incident.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.incident.healedAt.Add(startBy)):
+	case call.At.Before(v.incident.brokenAt.Add(-startBy-callTimeout)) || call.At.After(v.incident.healedAt.Add(startBy)):
 		return fmt.Sprintf("its last call began at %s, when nothing was broken", call.At.Format(time.RFC3339Nano)), nil
-	case d.inDoubt(answer, answer != nil && d.sim.metFault(answer) != ""):
+	case v.inDoubt(answer, answer != nil && v.sim.metFault(answer) != ""):
 		return "", nil
 	case answer == nil:
 		return "there is no answer to its last call, and no reason why", nil
@@ -106,15 +106,15 @@ var ambiguous = []int{
 
 // inDoubt reports whether the fault hides the result of a call with this answer, which is nil if there is none. met
 // says that a fault of the provider gave the answer.
-func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
+func (v *verdict) inDoubt(answer *client.Moment, met bool) bool {
 	unknown := answer != nil && answer.Class == string(models.Unknown) && slices.Contains(ambiguous, answer.Status)
 	uncalled := answer != nil && models.Reason(answer.Reason).Uncalled()
-	killed, frozen := d.incident.killed > 0, len(d.incident.woken) > 0
+	killed, frozen := v.incident.killed > 0, len(v.incident.woken) > 0
 	switch {
-	case d.holds&answersWithheld != 0 && unknown && met:
-	case d.holds&callsCutOff != 0 && killed && answer == nil:
-	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || sleptThrough(d.sim.pair, answer)):
-	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
+	case v.scenario.holds&answersWithheld != 0 && unknown && met:
+	case v.scenario.holds&callsCutOff != 0 && killed && answer == nil:
+	case v.scenario.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer) || sleptThrough(v.sim.pair, answer)):
+	case v.scenario.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false
 	}
@@ -151,7 +151,7 @@ func lastCall(story []client.Moment) (call, answer *client.Moment) {
 }
 
 // failedWrongly says why a log may not have failed; "" if it may.
-func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
+func (v *verdict) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
 	hardBounce := strings.HasPrefix(l.Email, bouncing) && l.Reason == string(models.MailboxInvalid)
 	switch {
 	case o.arrived > o.swallowed:
@@ -159,14 +159,14 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 	case hardBounce && o.bounced > 0:
 		return "", nil
 	case l.Reason == string(models.Suppressed):
-		return d.suppressions.wrongly(ctx, l)
+		return v.suppressions.wrongly(ctx, l)
 	case l.Reason == string(models.ToFailed):
-		return d.leftOutWrongly(ctx, l)
-	case d.mayFail == nil:
+		return v.leftOutWrongly(ctx, l)
+	case v.scenario.mayFail == nil:
 		return "nothing kept the mail from being delivered", nil
 	}
-	story, err := d.user.timeline(ctx, l.ID)
-	if err != nil || d.mayFail(d.sim, l, story, o) {
+	story, err := v.user.timeline(ctx, l.ID)
+	if err != nil || v.scenario.mayFail(v.sim, l, story, o) {
 		return "", err
 	}
 	return "no fault that its mail met leads to that", nil

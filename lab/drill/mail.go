@@ -331,7 +331,7 @@ func (d *drill) settled(ctx context.Context) error {
 	if err := d.sim.Settle(ctx); err != nil {
 		return err
 	}
-	return d.evidenced(ctx)
+	return d.verdict.evidenced(ctx)
 }
 
 // unfinished returns an error that has a log of a batch without a final state, and what happened to it.

@@ -201,13 +201,13 @@ func TestHeldOnlyInDoubt(t *testing.T) {
 		{appendsLost, "", hung, false},
 		{eventsWithheld, "killed", nil, false},
 	} {
-		d := &drill{scenario: &scenario{holds: c.holds}, sim: &providers{}, incident: &incident{}}
+		v := &verdict{scenario: &scenario{holds: c.holds}, sim: &providers{}, incident: &incident{}}
 		switch c.in {
 		case "killed":
-			d.incident.killed++
+			v.incident.killed++
 		case "frozen":
-			d.incident.woken = append(d.incident.woken, time.Now())
+			v.incident.woken = append(v.incident.woken, time.Now())
 		}
-		require.Equal(t, c.want, d.inDoubt(c.answer, c.in == "met"), "%b %s %+v", c.holds, c.in, c.answer)
+		require.Equal(t, c.want, v.inDoubt(c.answer, c.in == "met"), "%b %s %+v", c.holds, c.in, c.answer)
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/lab/simulator"
-	"github.com/safedelivr/safedelivr/models"
 )
 
 // The names of recipients who get no mail, or no more.
@@ -239,52 +237,4 @@ func (s *suppressions) differ(
 		listed[additionOf(&x)] = true
 	}
 	return publishedWrongly(listed, added, s.repeated), nil
-}
-
-// callLate is how long after the answer to a request that withholds mail a call may arrive that began before it: no
-// call begins after one second, and one may take a moment.
-const callLate = 1500 * time.Millisecond
-
-// checkSuppressed notes the copies of a log that were sent after its address was suppressed, and a log of a batch that
-// was accepted afterwards and does not say so.
-func (d *drill) checkSuppressed(ctx context.Context, b *posted, l *client.Log) error {
-	since := d.suppressions.since(l.Email)
-	if since.IsZero() {
-		return nil
-	}
-	for _, c := range d.sim.copiesOf(l.ID) {
-		if !c.At.After(since) {
-			continue
-		}
-		story, err := d.user.timeline(ctx, l.ID)
-		if err != nil {
-			return err
-		}
-		if !d.beganBefore(&c, since, story) {
-			d.res.Unwanted++
-			d.res.wrong("log %s was sent through %s %s after the address was suppressed: %s",
-				l.ID, c.Account, c.At.Sub(since), describe(story))
-		}
-	}
-	if since.Before(b.at) && l.Reason != string(models.Suppressed) {
-		d.res.wrong("log %s is %s %s, and its address was suppressed before", l.ID, l.State, l.Reason)
-	}
-	return nil
-}
-
-// beganBefore reports whether the call of a copy began before its address was suppressed.
-func (d *drill) beganBefore(c *simulator.Copy, since time.Time, story []client.Moment) bool {
-	switch {
-	case c.At.Sub(since) > callLate && !d.incident.heldUp.within(since, c.At):
-		return false
-	case d.clocksOff:
-		return true
-	}
-	var call *client.Moment // the newest at the provider
-	for i := range story {
-		if m := &story[i]; m.What == "attempt" && m.Provider == c.Account && !m.At.After(c.At) {
-			call = m
-		}
-	}
-	return call != nil && !call.At.After(since)
 }
