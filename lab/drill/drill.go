@@ -3,11 +3,17 @@ package drill
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 const (
@@ -117,20 +123,9 @@ func (d *drill) run(ctx context.Context) error {
 		}
 	}
 	defer d.servers.stop()
-	if err := d.servers.start(ctx); err != nil {
-		return err
-	}
 	defer d.feeds.stop()
-	if err := d.feeds.start(ctx); err != nil {
-		return err
-	}
-	if err := d.suppressions.before(ctx); err != nil {
-		return err
-	}
-	if err := d.rehearse(ctx); err != nil {
-		return err
-	}
-	if err := d.count(ctx); err != nil {
+	err = inTurn(ctx, d.servers.start, d.feeds.start, d.suppressions.before, d.rehearse, d.count)
+	if err != nil {
 		return err
 	}
 	d.servers.stop() // what they know of failed calls is complete then, and an embedded store is free
@@ -140,15 +135,22 @@ func (d *drill) run(ctx context.Context) error {
 // count compares all that is stored and published with what was posted and sent.
 func (d *drill) count(ctx context.Context) error {
 	defer d.schedule.measure()
-	for _, count := range []func(context.Context) error{
-		d.verdict.count, d.messages.count, d.verdict.compareDays, d.feeds.count, d.notices.count,
-	} {
-		if err := count(ctx); err != nil {
-			return err
-		}
+	err := inTurn(ctx, d.verdict.count, d.messages.count, d.verdict.compareDays, d.feeds.count, d.notices.count)
+	if err != nil {
+		return err
 	}
 	if out, err := d.environment.command(ctx, d.servers.env, "check", "--user", d.user.Name); err != nil {
 		d.res.wrong("safedelivr check: %v: %s", err, out)
+	}
+	return nil
+}
+
+// inTurn takes steps until one returns an error.
+func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -160,10 +162,7 @@ func (d *drill) rehearse(ctx context.Context) error {
 	meanwhile.Go(func() error { return d.suppressions.meanwhile(ctx, enough, d.say) })
 	err := d.injectDuringMail(ctx, &meanwhile, enough)
 	close(enough)
-	if merr := meanwhile.Wait(); err == nil {
-		err = merr
-	}
-	if err != nil {
+	if err := cmp.Or(err, meanwhile.Wait()); err != nil {
 		return err
 	}
 	if err := d.mail.addApplications(ctx, &d.res, d.say); err != nil {
@@ -224,4 +223,74 @@ func (d *drill) quiet() bool {
 		wanted -= b.suppressed
 	}
 	return d.sim.taken("") >= int64(wanted)
+}
+
+// normalDomain is that of the recipients of mail that is posted when all should be normal. No fault made an address of
+// it bounce, so that none is suppressed.
+const normalDomain = "normal.test"
+
+// normal waits until every provider that was broken accepts mail again and new mail is delivered.
+func (d *drill) normal(ctx context.Context) error {
+	b, err := d.mail.accept(ctx, d.mail.newBatch(backgroundSize, normalDomain))
+	if err != nil {
+		return err
+	}
+	why := ""
+	err = d.until(ctx, "all is normal again", func() bool {
+		for _, a := range d.sim.pair.Names()[:d.breaks] {
+			if why = a + " accepts no mail"; d.sim.taken(a) <= d.before[a] {
+				return false
+			}
+		}
+		got, err := d.user.batch(ctx, b.id)
+		why = fmt.Sprintf("new mail is %s %+v, %v", got.State, got.Counts, err)
+		return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
+	})
+	d.res.Normal = round(time.Since(d.incident.healedAt))
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, why)
+	}
+	return nil
+}
+
+// settled waits until every log has its final state and the providers have sent all events.
+func (d *drill) settled(ctx context.Context) error {
+	left := d.mail.all()
+	err := poll(ctx, d.mail.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
+		for len(left) > 0 {
+			b, err := d.user.batch(ctx, left[0].id)
+			if err != nil {
+				return false, err
+			}
+			if b.State != client.BatchDone {
+				return false, nil
+			}
+			left = left[1:]
+		}
+		return true, nil
+	})
+	if err != nil {
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return errors.Join(err, unfinished(soon, d.user.client, left[0].id))
+	}
+	if err := d.sim.Settle(ctx); err != nil {
+		return err
+	}
+	return d.verdict.evidenced(ctx)
+}
+
+// unfinished returns an error that has a log of a batch without a final state, and what happened to it.
+func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
+	for l, err := range c.Logs(ctx, batch.String(), client.LogOptions{}) {
+		if err != nil {
+			return err
+		}
+		if l.State != client.Delivered && l.State != client.Failed {
+			l, err = c.Log(ctx, l.ID)
+			text, _ := json.Marshal(l) // it was made from JSON
+			return errors.Join(err, fmt.Errorf("a log that is not final: %s", text))
+		}
+	}
+	return nil
 }

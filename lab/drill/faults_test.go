@@ -334,7 +334,7 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err := d.mail.post(ctx, d.mail.recipients/4); err != nil {
 		return err
 	}
-	if err := d.forgeAndCount(ctx); err != nil {
+	if err := d.forge(ctx); err != nil {
 		return err
 	}
 	err := d.until(ctx, "events are disturbed in every way", func() bool {

@@ -1,6 +1,13 @@
 package drill
 
-import "time"
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
 
 // incident is what broke in a drill, and when.
 type incident struct {
@@ -28,3 +35,57 @@ func (i *incident) kill() {
 
 // ran reports whether all processes ran all the time.
 func (i *incident) ran() bool { return !i.heldUp.any() && i.killed == 0 && len(i.woken) == 0 }
+
+const (
+	// heldUpFor is how long the drill has to stand still until workers are taken to have done so, too.
+	heldUpFor = callTimeout
+	// shortest is the shortest standstill that is noted: a call of a worker may be late by it.
+	shortest = callTimeout / 8
+)
+
+// standstills are the times in which the machine held the drill up. Its methods may be called by many goroutines at
+// once.
+type standstills struct {
+	mu   sync.Mutex
+	list []standstill
+}
+
+type standstill struct{ from, to time.Time }
+
+// note notes standstills until ctx ends.
+func (s *standstills) note(ctx context.Context) {
+	last := time.Now()
+	for range models.Every(ctx, pollLeast) {
+		now := time.Now()
+		if now.Sub(last) > shortest {
+			s.add(last, now)
+		}
+		last = now
+	}
+}
+
+func (s *standstills) add(from, to time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, standstill{from, to})
+}
+
+func (s *standstills) any() bool { return s.within(time.Time{}, time.Now()) }
+
+// within reports whether there was a long standstill between two times, or one that had begun or not ended.
+func (s *standstills) within(from, to time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.list, func(x standstill) bool { return x.to.Sub(x.from) > heldUpFor && x.to.After(from) && x.from.Before(to) })
+}
+
+// ran returns how long the machine was running between two times.
+func (s *standstills) ran(from, to time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ran := to.Sub(from)
+	for _, x := range s.list {
+		ran -= max(0, models.EarlierOf(x.to, to).Sub(models.LaterOf(x.from, from)))
+	}
+	return ran
+}

@@ -3,12 +3,16 @@ package drill
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/attack"
 	"github.com/safedelivr/safedelivr/lab/receiver"
 	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // faultMet is how many calls must have met a fault.
@@ -171,19 +175,54 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 	return err
 }
 
-// forgeries posts bounces of every tenth mail with wrong signatures. Each must be refused.
+// forgeries posts forged bounces. Each must be refused.
 func forgeries(ctx context.Context, d *drill) error {
 	d.broken()
-	err := d.forgeAndCount(ctx)
+	err := d.forge(ctx)
 	d.healed()
 	return err
 }
 
-// forgeAndCount posts forged bounces and notes a mistake if one was not refused.
-func (d *drill) forgeAndCount(ctx context.Context) error {
-	refused, taken, err := d.forge(ctx)
-	if err == nil && (taken > 0 || refused == 0) {
+// forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It notes a mistake if
+// one was not refused.
+func (d *drill) forge(ctx context.Context) error {
+	refused, taken := 0, 0
+	for _, b := range d.mail.all() {
+		for i := 0; i < b.n; i += 10 {
+			for _, p := range d.sim.pair {
+				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
+				ok, err := postForged(ctx, d.servers.hooks()+p.Name, bounce)
+				switch {
+				case err != nil:
+					return err
+				case ok:
+					taken++
+				default:
+					refused++
+				}
+			}
+		}
+	}
+	if taken > 0 || refused == 0 {
 		d.res.wrong("of %d forged posts %d were not refused", refused+taken, taken)
 	}
-	return err
+	return nil
+}
+
+// postForged reports whether a forged post was not refused.
+func postForged(ctx context.Context, to, body string) (taken bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", fmt.Sprint(time.Now().Unix()))
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQDforged")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode < http.StatusBadRequest || resp.StatusCode >= http.StatusInternalServerError, nil
 }

@@ -3,10 +3,7 @@ package drill
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -277,115 +274,4 @@ func (t *traffic) sendBackground(ctx context.Context, enough <-chan struct{}) er
 			return nil
 		}
 	}
-}
-
-// normalDomain is that of the recipients of mail that is posted when all should be normal. No fault made an address of
-// it bounce, so that none is suppressed.
-const normalDomain = "normal.test"
-
-// normal waits until every provider that was broken accepts mail again and new mail is delivered.
-func (d *drill) normal(ctx context.Context) error {
-	b, err := d.mail.accept(ctx, d.mail.newBatch(backgroundSize, normalDomain))
-	if err != nil {
-		return err
-	}
-	why := ""
-	err = d.until(ctx, "all is normal again", func() bool {
-		for _, a := range d.sim.pair.Names()[:d.breaks] {
-			if why = a + " accepts no mail"; d.sim.taken(a) <= d.before[a] {
-				return false
-			}
-		}
-		got, err := d.user.batch(ctx, b.id)
-		why = fmt.Sprintf("new mail is %s %+v, %v", got.State, got.Counts, err)
-		return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
-	})
-	d.res.Normal = round(time.Since(d.incident.healedAt))
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, why)
-	}
-	return nil
-}
-
-// settled waits until every log has its final state and the providers have sent all events.
-func (d *drill) settled(ctx context.Context) error {
-	left := d.mail.all()
-	err := poll(ctx, d.mail.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
-		for len(left) > 0 {
-			b, err := d.user.batch(ctx, left[0].id)
-			if err != nil {
-				return false, err
-			}
-			if b.State != client.BatchDone {
-				return false, nil
-			}
-			left = left[1:]
-		}
-		return true, nil
-	})
-	if err != nil {
-		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		return errors.Join(err, unfinished(soon, d.user.client, left[0].id))
-	}
-	if err := d.sim.Settle(ctx); err != nil {
-		return err
-	}
-	return d.verdict.evidenced(ctx)
-}
-
-// unfinished returns an error that has a log of a batch without a final state, and what happened to it.
-func unfinished(ctx context.Context, c *client.Client, batch models.ID) error {
-	for l, err := range c.Logs(ctx, batch.String(), client.LogOptions{}) {
-		if err != nil {
-			return err
-		}
-		if l.State != client.Delivered && l.State != client.Failed {
-			l, err = c.Log(ctx, l.ID)
-			text, _ := json.Marshal(l) // it was made from JSON
-			return errors.Join(err, fmt.Errorf("a log that is not final: %s", text))
-		}
-	}
-	return nil
-}
-
-// forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It returns how many
-// posts were refused and how many were not.
-func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
-	for _, b := range d.mail.all() {
-		for i := 0; i < b.n; i += 10 {
-			for _, p := range d.sim.pair {
-				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
-				ok, err := d.postForged(ctx, p.Name, bounce)
-				switch {
-				case err != nil:
-					return refused, taken, err
-				case ok:
-					taken++
-				default:
-					refused++
-				}
-			}
-		}
-	}
-	return refused, taken, nil
-}
-
-// postForged reports whether a forged post was not refused.
-func (d *drill) postForged(ctx context.Context, provider, body string) (taken bool, err error) {
-	to := d.user.client.URL("/webhooks/" + provider)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
-	if err != nil {
-		return false, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", fmt.Sprint(time.Now().Unix()))
-	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQDforged")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode < http.StatusBadRequest || resp.StatusCode >= http.StatusInternalServerError, nil
 }

@@ -159,43 +159,37 @@ func (s *servers) stop() {
 
 // startProxy starts a proxy before the server that the scenario makes unavailable.
 func (s *servers) startProxy(ctx context.Context) error {
-	start := func(to string) (addr string, err error) {
-		if s.proxy, err = tcpproxy.New(context.WithoutCancel(ctx), to); err != nil {
+	start := func(host, port string) (addr string, err error) {
+		if s.proxy, err = tcpproxy.New(context.WithoutCancel(ctx), withPort(host, port)); err != nil {
 			return "", err
 		}
 		return s.proxy.Addr(), nil
 	}
-	switch s.scenario.needs {
-	case needsBroker:
-		first, _, _ := strings.Cut(s.environment.cfg.AMQP.URL, ",") // one node of a cluster
-		u, err := url.Parse(first)
+	startURL := func(to, port string) (string, error) {
+		u, err := url.Parse(to)
+		if err == nil {
+			u.Host, err = start(u.Host, port)
+		}
 		if err != nil {
-			return err
+			return "", err
 		}
-		if u.Host, err = start(withPort(u.Host, "5672")); err != nil {
-			return err
-		}
-		s.env = append(s.env, "SAFEDELIVR_AMQP_URL="+u.String())
-	case needsStore:
-		if s.environment.store() == "postgres" {
-			u, err := url.Parse(s.environment.cfg.Store)
-			if err != nil {
-				return err
-			}
-			if u.Host, err = start(withPort(u.Host, "5432")); err != nil {
-				return err
-			}
-			s.env = append(s.env, "SAFEDELIVR_STORE="+u.String(), "SAFEDELIVR_POSTGRES_TIMEOUT=3s")
-			return nil
-		}
-		addr, err := start(withPort(s.environment.cfg.Cassandra.Hosts[0], "9042"))
-		if err != nil {
-			return err
-		}
-		s.env = append(s.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
-	case needsNothing, needsOwnStore, needsSignals:
+		return u.String(), nil
 	}
-	return nil
+	var addr string
+	var err error
+	switch cfg := &s.environment.cfg; {
+	case s.scenario.needs == needsBroker:
+		first, _, _ := strings.Cut(cfg.AMQP.URL, ",") // one node of a cluster
+		addr, err = startURL(first, "5672")
+		s.env = append(s.env, "SAFEDELIVR_AMQP_URL="+addr)
+	case s.scenario.needs == needsStore && s.environment.store() == "postgres":
+		addr, err = startURL(cfg.Store, "5432")
+		s.env = append(s.env, "SAFEDELIVR_STORE="+addr, "SAFEDELIVR_POSTGRES_TIMEOUT=3s")
+	case s.scenario.needs == needsStore:
+		addr, err = start(cfg.Cassandra.Hosts[0], "9042")
+		s.env = append(s.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
+	}
+	return err
 }
 
 func withPort(host, port string) string {

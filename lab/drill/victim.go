@@ -2,6 +2,7 @@ package drill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,10 +111,7 @@ func (d *drill) freezeDuringCalls(ctx context.Context, then func()) error {
 	then()
 	err = d.until(ctx, "the start-by has passed", func() bool { return time.Since(frozen) > 3*startBy })
 	d.incident.woken = append(d.incident.woken, time.Now())
-	if werr := wake(d.servers.worker.cmd.Process); err == nil {
-		err = werr
-	}
-	if err != nil {
+	if err := cmp.Or(err, wake(d.servers.worker.cmd.Process)); err != nil {
 		return err
 	}
 	return d.recordedLate(ctx, frozen)
