@@ -78,7 +78,7 @@ type given struct {
 // By the providers' times no call may begin later than shortly after the answer, and by the ledgers none after it. When
 // the command is undone, the rest must be sent.
 func (d *drill) obeys(ctx context.Context, o *command) error {
-	b, err := d.mail.accept(ctx, d.mail.newBatch(o.mails, "rehearse.test", blockedDomain))
+	b, err := d.mail.accept(ctx, d.user, d.mail.newBatch(o.mails, "rehearse.test", blockedDomain))
 	if err != nil {
 		return err
 	}

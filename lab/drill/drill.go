@@ -231,7 +231,7 @@ const normalDomain = "normal.test"
 
 // normal waits until every provider that was broken accepts mail again and new mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
-	b, err := d.mail.accept(ctx, d.mail.newBatch(backgroundSize, normalDomain))
+	b, err := d.mail.accept(ctx, d.user, d.mail.newBatch(backgroundSize, normalDomain))
 	if err != nil {
 		return err
 	}

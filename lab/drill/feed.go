@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -44,11 +45,11 @@ type feeds struct {
 	suppressions *suppressions
 	res          *Result
 
-	receiver *receiver.Receiver // to which every update of the user is posted
-	everyone *receiver.Receiver // to which those of all users are posted
-	cancel   context.CancelFunc // of the client
-	done     chan struct{}
-	read     []published // after done
+	receiver  *receiver.Receiver // to which every update of the user is posted
+	everyone  *receiver.Receiver // to which those of all users are posted
+	cancel    context.CancelFunc // of the client
+	following sync.WaitGroup
+	read      []published // by the client
 }
 
 // start starts an application that gets the updates of the user, one that gets those of all users, and the client.
@@ -62,15 +63,14 @@ func (f *feeds) start(ctx context.Context) (err error) {
 		return err
 	}
 	ctx, f.cancel = context.WithCancel(ctx)
-	f.done = make(chan struct{})
-	go f.follow(ctx)
+	f.following.Go(func() { f.follow(ctx) })
 	return nil
 }
 
 func (f *feeds) stop() {
 	if f.cancel != nil {
 		f.cancel()
-		<-f.done
+		f.following.Wait()
 	}
 	for _, r := range []*receiver.Receiver{f.receiver, f.everyone} {
 		if r != nil {
@@ -81,7 +81,6 @@ func (f *feeds) stop() {
 
 // follow reads the feed. After an error, as while the API is away, it goes on where it stopped.
 func (f *feeds) follow(ctx context.Context) {
-	defer close(f.done)
 	o := everything
 	o.Wait, o.PageSize = 5*time.Second, 200
 	updates := f.user.client.Updates(o)
@@ -108,7 +107,7 @@ func (f *feeds) count(ctx context.Context) error {
 		return err
 	}
 	f.cancel()
-	<-f.done
+	f.following.Wait()
 	if n := len(f.read); n > len(all) || !slices.Equal(f.read, all[:n]) {
 		f.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
 	}
@@ -130,7 +129,8 @@ func (f *feeds) count(ctx context.Context) error {
 // countFeed reads the feed of a user to its end, and compares it with the logs and the suppression list.
 func (f *feeds) countFeed(ctx context.Context, a *account) (all []published, err error) {
 	updates := a.client.Updates(everything)
-	newest, events := map[string]published{}, map[string][]published{}
+	newest := map[bool]map[string]published{false: {}, true: {}} // by log, of events and others apart
+	events := map[string][]published{}
 	var added []client.AddedSuppression
 	why := ""
 	err = poll(ctx, f.mail.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
@@ -144,25 +144,19 @@ func (f *feeds) countFeed(ctx context.Context, a *account) (all []published, err
 				added = append(added, now.added)
 				continue
 			}
-			before := newest[now.log]
-			if happened := events[now.log]; u.Event != "" {
-				before = published{}
-				if len(happened) > 0 {
-					before = happened[len(happened)-1]
-				}
-				events[now.log] = append(happened, now)
-			} else {
-				newest[now.log] = now
-			}
-			if why := follows(before, &u); why != "" {
+			of := newest[u.Event != ""]
+			if why := follows(of[now.log], &u); why != "" {
 				f.res.wrong("update %d of log %s %s", u.Number, now.log, why)
+			}
+			if of[now.log] = now; u.Event != "" {
+				events[now.log] = append(events[now.log], now)
 			}
 		}
 		if why, err = f.suppressions.differ(ctx, a.client, added); why != "" || err != nil {
 			return false, err
 		}
 		for i, l := range a.logged {
-			why = f.differs(ctx, &l, newest[l.log])
+			why = f.differs(ctx, &l, newest[false][l.log])
 			if why == "" && i%20 == 0 {
 				why, err = f.otherEvents(ctx, l.log, events[l.log])
 			}

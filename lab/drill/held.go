@@ -43,13 +43,7 @@ func (v *verdict) heldAgainst(ctx context.Context, batch models.ID) (bool, error
 		return false, err
 	}
 	logs, err := v.user.logs(ctx, batch)
-	return slices.ContainsFunc(logs, func(l client.Log) bool {
-		if !held(&l) {
-			return false
-		}
-		o := v.sim.outcomeOf(l.ID)
-		return o.final > 0
-	}), err
+	return slices.ContainsFunc(logs, func(l client.Log) bool { return held(&l) && v.sim.outcomeOf(l.ID).final > 0 }), err
 }
 
 // doubts are what may hide the outcome of some mail, so that it may be held in the end.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -153,11 +154,8 @@ func hostileStranger(ctx context.Context, d *drill) error {
 // attacked sends mail while somebody attacks, until enough of the attack is answered.
 func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), enough func() bool) error {
 	attacking, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		send(attacking)
-	}()
+	var attacker sync.WaitGroup
+	attacker.Go(func() { send(attacking) })
 	d.broken()
 	before := d.sim.taken("")
 	err := d.mail.post(ctx, d.mail.recipients/4)
@@ -167,7 +165,7 @@ func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), en
 		})
 	}
 	stop()
-	<-ended
+	attacker.Wait()
 	d.healed()
 	if n := d.mail.unanswered.since(); err == nil && n > 0 {
 		err = fmt.Errorf("%d requests of other users had no answer; the last: %w", n, *d.mail.unanswered.last.Load())
@@ -186,25 +184,23 @@ func forgeries(ctx context.Context, d *drill) error {
 // forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It notes a mistake if
 // one was not refused.
 func (d *drill) forge(ctx context.Context) error {
-	refused, taken := 0, 0
+	posts, taken := 0, 0
 	for _, b := range d.mail.all() {
 		for i := 0; i < b.n; i += 10 {
 			for _, p := range d.sim.pair {
 				bounce := p.Bounce(b.id.Log(i%models.MaxChunkRecipients+1).String(), i, time.Now())
 				ok, err := postForged(ctx, d.servers.hooks()+p.Name, bounce)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case ok:
+				}
+				if posts++; ok {
 					taken++
-				default:
-					refused++
 				}
 			}
 		}
 	}
-	if taken > 0 || refused == 0 {
-		d.res.wrong("of %d forged posts %d were not refused", refused+taken, taken)
+	if taken > 0 || posts == 0 {
+		d.res.wrong("of %d forged posts %d were not refused", posts, taken)
 	}
 	return nil
 }

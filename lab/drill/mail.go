@@ -60,9 +60,9 @@ func (t *traffic) all() []posted {
 
 // post has a batch of n recipients accepted, and every third time one mail to several addresses. See newBatch.
 func (t *traffic) post(ctx context.Context, n int, domains ...string) error {
-	_, err := t.accept(ctx, t.newBatch(n, domains...))
+	_, err := t.accept(ctx, t.user, t.newBatch(n, domains...))
 	if err == nil && len(t.all())%3 == 1 {
-		_, err = t.accept(ctx, t.newEnvelope())
+		_, err = t.accept(ctx, t.user, t.newEnvelope())
 	}
 	return err
 }
@@ -72,20 +72,15 @@ const otherDomain = "other.test"
 
 // postOther has a small batch of the other user accepted.
 func (t *traffic) postOther(ctx context.Context) error {
-	_, err := t.acceptFor(ctx, t.other, t.newBatch(backgroundSize, otherDomain))
+	_, err := t.accept(ctx, t.other, t.newBatch(backgroundSize, otherDomain))
 	return err
 }
 
 // acceptTime is how long one request may take.
 const acceptTime = 10 * time.Second
 
-// accept has a batch accepted.
-func (t *traffic) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
-	return t.acceptFor(ctx, t.user, batch)
-}
-
-// acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
-func (t *traffic) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
+// accept has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
+func (t *traffic) accept(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
 	b := posted{n: len(batch.To) + len(batch.CC) + len(batch.BCC), of: a, at: time.Now()}
 	b.envelope, b.attached = batch.Together, len(batch.Attachments) > 0
 	key := models.NewUserID()

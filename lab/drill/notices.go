@@ -146,10 +146,10 @@ func (n *notices) lastsWrongly(ctx context.Context) (why string, err error) {
 	if n.failedOver, why, err = n.failovers(ctx); why != "" || err != nil {
 		return why, err
 	}
-	list, err := n.user.client.ListProviders(ctx)
-	providers := list.Providers
-	for i := range providers {
-		p, list := &providers[i], n.failedOver[providers[i].Name]
+	shown, err := n.user.client.ListProviders(ctx)
+	for i := range shown.Providers {
+		p := &shown.Providers[i]
+		list := n.failedOver[p.Name]
 		healthy := p.Health != nil && p.Health.State == telemetry.Healthy
 		if n := len(list); healthy && n > 0 && list[n-1].ended.IsZero() {
 			return fmt.Sprintf("the failover of %s since %s has not ended", p.Name, list[n-1].since), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -41,14 +42,11 @@ func (p *providers) start(ctx context.Context, hooks string, scale float64, seed
 	}
 	p.url, p.victim = "http://"+l.Addr().String(), &victim{providers: p.Simulator}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = simulated.Serve(ctx, l, p.victim, p.Close) // calls fail without it, and so does the drill
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = simulated.Serve(ctx, l, p.victim, p.Close) }) // calls fail without it, and so does the drill
 	return func() {
 		cancel()
-		<-ended
+		serving.Wait()
 	}, nil
 }
 

@@ -145,7 +145,7 @@ func (s *schedule) post(ctx context.Context, own time.Time, times ...time.Time) 
 		for i := range n {
 			batch.To[len(batch.To)-1-i].DeliverAt = own
 		}
-		b, err := s.mail.accept(ctx, batch)
+		b, err := s.mail.accept(ctx, s.user, batch)
 		if err != nil {
 			return nil, err
 		}

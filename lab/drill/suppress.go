@@ -173,18 +173,16 @@ func (s *suppressions) unsubscribeOne(ctx context.Context, i int) (done bool, er
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.repeated[addressOf(i)] = true
-		return false, nil // the server is away
+	if err == nil {
+		_ = resp.Body.Close()
 	}
-	_ = resp.Body.Close()
 	switch {
+	case err != nil || resp.StatusCode >= http.StatusInternalServerError: // the server is away
+		s.repeated[addressOf(i)] = true
+		return false, nil
 	case resp.StatusCode == http.StatusOK:
 		s.add(addressOf(i))
 		return true, nil
-	case resp.StatusCode >= http.StatusInternalServerError:
-		s.repeated[addressOf(i)] = true
-		return false, nil
 	}
 	return false, errors.New("a link to unsubscribe was answered " + resp.Status)
 }

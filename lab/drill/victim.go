@@ -30,12 +30,8 @@ const victimPath = "/victim"
 // ServeHTTP implements http.Handler.
 func (v *victim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, own := strings.CutPrefix(r.URL.Path, victimPath)
-	if !own {
-		v.providers.ServeHTTP(w, r)
-		return
-	}
 	r.URL.Path = path
-	if !v.providers.SendsMail(r) { // a look-up of events
+	if !own || !v.providers.SendsMail(r) { // a look-up of events
 		v.providers.ServeHTTP(w, r)
 		return
 	}
