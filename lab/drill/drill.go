@@ -259,11 +259,8 @@ func (d *drill) settled(ctx context.Context) error {
 	err := poll(ctx, d.mail.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
 		for len(left) > 0 {
 			b, err := d.user.batch(ctx, left[0].id)
-			if err != nil {
+			if err != nil || b.State != client.BatchDone {
 				return false, err
-			}
-			if b.State != client.BatchDone {
-				return false, nil
 			}
 			left = left[1:]
 		}

@@ -34,6 +34,9 @@ func newSetup(o Options) setup {
 	if o.Providers[0].Name == "" {
 		o.Providers = simulated.Usual
 	}
+	if o.Program == "" {
+		o.Program, _ = os.Executable() // a start fails without it
+	}
 	return setup{
 		cfg:       o.Config,
 		program:   o.Program,

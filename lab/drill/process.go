@@ -34,30 +34,14 @@ type process struct {
 // serveCommand is the command that serves for as long as its standard input stays open.
 const serveCommand = "rehearsed"
 
-// executable returns the program that serves.
-func (s *setup) executable() (string, error) {
-	if s.program != "" {
-		return s.program, nil
-	}
-	return os.Executable()
-}
-
 // start starts a server and returns when it is ready.
 func (s *setup) start(ctx context.Context, addr string, env []string, args ...string) (*process, error) {
-	exe, err := s.executable()
-	if err != nil {
-		return nil, err
-	}
-	return startProgram(ctx, exe, addr, env, args...)
+	return startProgram(ctx, s.program, addr, env, args...)
 }
 
 // command runs a command of the program and returns what it printed.
 func (s *setup) command(ctx context.Context, env []string, args ...string) (string, error) {
-	exe, err := s.executable()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, exe, args...) //nolint:gosec // it is this program
+	cmd := exec.CommandContext(ctx, s.program, args...) //nolint:gosec // it is this program
 	cmd.Env = append(cleanEnv(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(bytes.TrimSpace(out)), err

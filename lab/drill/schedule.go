@@ -21,12 +21,10 @@ func scheduledInTime(ctx context.Context, d *drill) error {
 	d.broken()
 	d.healed()
 	at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
-	own := at.Add(1700 * time.Millisecond)
-	due, err := d.schedule.post(ctx, own, at, at.Add(time.Second))
-	if err != nil {
+	if err := d.schedule.post(ctx, at.Add(1700*time.Millisecond), at, at.Add(time.Second)); err != nil {
 		return err
 	}
-	return d.schedule.awaitLeft(ctx, due, own)
+	return d.schedule.awaitLeft(ctx)
 }
 
 // scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
@@ -35,18 +33,17 @@ func scheduledInTime(ctx context.Context, d *drill) error {
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
 	later := at.Add(4 * time.Second)
-	due, err := d.schedule.post(ctx, later, at, at, at, at.AddDate(0, 0, 1))
-	if err != nil {
+	if err := d.schedule.post(ctx, later, at, at, at, at.AddDate(0, 0, 1)); err != nil {
 		return err
 	}
 	id := d.sim.Inject(simulator.Fault{Account: d.sim.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	d.broken()
 	for i, to := range map[int]time.Time{1: later, 3: at} {
-		if err := d.schedule.move(ctx, &due[i], to); err != nil {
+		if err := d.schedule.move(ctx, &d.schedule.due[i], to); err != nil {
 			return err
 		}
 	}
-	err = d.schedule.awaitLeft(ctx, due, later)
+	err := d.schedule.awaitLeft(ctx)
 	d.sim.Clear(id)
 	d.healed()
 	return err
@@ -57,15 +54,14 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
-		own := at.Add(time.Second)
-		due, err := d.schedule.post(ctx, own, at)
+		err := d.schedule.post(ctx, at.Add(time.Second), at)
 		if err == nil {
 			err = inject(ctx, d)
 		}
 		if err != nil {
 			return err
 		}
-		return d.schedule.awaitLeft(ctx, due, own)
+		return d.schedule.awaitLeft(ctx)
 	}
 }
 
@@ -75,7 +71,9 @@ type schedule struct {
 	mail  *traffic
 	sim   *providers
 	res   *Result
-	times map[string]time.Time // by log
+	due   []scheduledMail
+	own   time.Time            // of the recipients with a time of their own
+	times map[string]time.Time // of what was due, by log
 }
 
 // scheduledMail is a batch that may not leave before a time.
@@ -98,22 +96,24 @@ func (b *scheduledMail) logs() (batch, own []string) {
 	return batch, own
 }
 
-// awaitLeft waits until mail of some batches has left, also to recipients with a time of their own, and notes what left
+// awaitLeft waits until mail of all batches has left, also to recipients with a time of their own, and notes what left
 // before its time.
-func (s *schedule) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
+func (s *schedule) awaitLeft(ctx context.Context) error {
+	left := func(log string) bool { return len(s.sim.copiesOf(log)) > 0 }
 	err := poll(ctx, s.mail.bound(patience), "scheduled mail has gone out", func() (bool, error) {
-		for _, b := range due {
+		for _, b := range s.due {
 			got, err := s.user.batch(ctx, b.id)
-			if err != nil || got.Counts.Delivered == 0 || !s.anyLeft(&b) {
+			_, own := b.logs()
+			if err != nil || got.Counts.Delivered == 0 || !slices.ContainsFunc(own, left) {
 				return false, err
 			}
 		}
 		return true, nil
 	})
-	for _, b := range due {
-		logs, theirs := b.logs()
+	for _, b := range s.due {
+		logs, own := b.logs()
 		s.checkLeft(logs, b.at)
-		s.checkLeft(theirs, own)
+		s.checkLeft(own, s.own)
 	}
 	return err
 }
@@ -130,14 +130,9 @@ func (s *schedule) checkLeft(logs []string, at time.Time) {
 	}
 }
 
-// anyLeft reports whether any mail to the recipients with a time of their own has left.
-func (s *schedule) anyLeft(b *scheduledMail) bool {
-	_, own := b.logs()
-	return slices.ContainsFunc(own, func(log string) bool { return len(s.sim.copiesOf(log)) > 0 })
-}
-
 // post posts a batch for each of some times. The last third of its recipients have a time of their own.
-func (s *schedule) post(ctx context.Context, own time.Time, times ...time.Time) (out []scheduledMail, err error) {
+func (s *schedule) post(ctx context.Context, own time.Time, times ...time.Time) error {
+	s.own = own
 	for _, at := range times {
 		batch := s.mail.newBatch(s.mail.recipients / 10)
 		batch.DeliverAt = at
@@ -147,11 +142,11 @@ func (s *schedule) post(ctx context.Context, own time.Time, times ...time.Time) 
 		}
 		b, err := s.mail.accept(ctx, s.user, batch)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, scheduledMail{b, at, n})
+		s.due = append(s.due, scheduledMail{b, at, n})
 	}
-	return out, nil
+	return nil
 }
 
 // move changes the time of a batch. If it has begun, it keeps its time.

@@ -208,19 +208,16 @@ func (s *suppressions) wrongly(ctx context.Context, l *client.Log) (string, erro
 	if !s.since(l.Email).IsZero() {
 		return "", nil
 	}
+	reported := func(x client.Suppression) bool { return x.Origin == "event" && x.LogID != "" && x.LogID != l.ID }
 	list, err := s.user.client.GetSuppressions(ctx, l.Email)
 	var e *client.Error
-	if errors.As(err, &e) && e.Code == "not_found" {
+	switch {
+	case errors.As(err, &e) && e.Code == "not_found":
 		return "its address is not suppressed", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	reported := func(x client.Suppression) bool { return x.Origin == "event" && x.LogID != "" && x.LogID != l.ID }
-	if !slices.ContainsFunc(list.Suppressions, reported) {
+	case err == nil && !slices.ContainsFunc(list.Suppressions, reported):
 		return "no event of other mail suppressed its address", nil
 	}
-	return "", nil
+	return "", err
 }
 
 // differ says how the published additions to a suppression list differ from the list; "" if they do not.
