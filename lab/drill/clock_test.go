@@ -172,7 +172,7 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 			return err
 		}
 		d.healed()
-		return d.limits()
+		return d.sim.limits()
 	}
 }
 
@@ -291,7 +291,7 @@ func entranceClock(exe string, off time.Duration) func(context.Context, *drill) 
 			return err
 		}
 		d.healed()
-		return d.limits()
+		return d.sim.limits()
 	}
 }
 
@@ -339,9 +339,9 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 }
 
 // limits returns an error if the providers got more mail than their limits allow.
-func (d *drill) limits() error {
-	for _, a := range d.sim.pair.Names() {
-		calls := d.sim.CallLog(a)
+func (p *providers) limits() error {
+	for _, a := range p.pair.Names() {
+		calls := p.CallLog(a)
 		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
 		if over := excess(calls, clockRate, clockRate); over > clockRate {
 			return fmt.Errorf("%s saw %.0f recipients more than limit x window + burst", a, over)

@@ -36,7 +36,9 @@ var slowCalls = []string{
 // commandsObeyed gives every command that withholds mail while mail is being sent, and undoes it.
 func commandsObeyed(ctx context.Context, d *drill) error {
 	d.broken()
-	for _, o := range []*command{d.stopSlow(), d.stop(), d.pauseUser(), d.offline("sg"), d.offline("mg"), d.block()} {
+	for _, o := range []*command{
+		d.user.stopSlow(), d.user.stop(), d.user.pause(), d.user.offline("sg"), d.user.offline("mg"), d.user.block(),
+	} {
 		err := errNoneInFlight
 		for tries := 0; errors.Is(err, errNoneInFlight) && tries < commandTries; tries++ {
 			err = d.obeys(ctx, o)
@@ -64,7 +66,7 @@ type command struct {
 	clocksOff  bool                                       // ledgers do not say what began before the answer
 
 	// afterwards checks the answer, when nothing more may be sent; nil if there is nothing to check.
-	afterwards func(ctx context.Context, g *given) error
+	afterwards func(ctx context.Context, d *drill, g *given) error
 }
 
 // given is a command that was given.
@@ -96,7 +98,7 @@ func (d *drill) obeys(ctx context.Context, o *command) error {
 	sent := d.sim.sent(b.id, time.Time{})
 	var none error
 	if o.afterwards != nil {
-		if none = o.afterwards(ctx, g); none != nil && !errors.Is(none, errNoneInFlight) {
+		if none = o.afterwards(ctx, d, g); none != nil && !errors.Is(none, errNoneInFlight) {
 			return none
 		}
 	}
@@ -217,7 +219,7 @@ func isOf(log string, batch models.ID) bool {
 }
 
 // stop stops a batch and resumes it.
-func (d *drill) stop() *command {
+func (a *account) stop() *command {
 	var inFlight *int
 	o := &command{
 		name:    "stop",
@@ -226,16 +228,16 @@ func (d *drill) stop() *command {
 		answers: commandAnswer,
 		meets:   func(of models.ID, c *simulator.Copy) bool { return isOf(c.ID, of) },
 		give: func(ctx context.Context, id models.ID) error {
-			result, err := d.user.client.StopBatch(ctx, id.String(), why)
+			result, err := a.client.StopBatch(ctx, id.String(), why)
 			inFlight = result.InFlight
 			return err
 		},
 		undo: func(ctx context.Context, id models.ID) error {
-			_, err := d.user.client.ResumeBatch(ctx, id.String(), why)
+			_, err := a.client.ResumeBatch(ctx, id.String(), why)
 			return err
 		},
 	}
-	o.afterwards = func(ctx context.Context, g *given) error { return d.checkInFlight(ctx, o, g, inFlight) }
+	o.afterwards = func(ctx context.Context, d *drill, g *given) error { return d.checkInFlight(ctx, o, g, inFlight) }
 	return o
 }
 
@@ -243,15 +245,15 @@ func (d *drill) stop() *command {
 const why = "drill"
 
 // stopSlow is stop with slow calls.
-func (d *drill) stopSlow() *command {
-	o := d.stop()
+func (a *account) stopSlow() *command {
+	o := a.stop()
 	o.answers, o.mails = commandSlow, commandMore
 	return o
 }
 
 // stopWithWrongClock is stop while a clock is wrong.
 func (d *drill) stopWithWrongClock(ctx context.Context) error {
-	o := d.stop()
+	o := d.user.stop()
 	o.answers, o.clocksOff, o.afterwards = latency, true, nil
 	return d.obeys(ctx, o)
 }
@@ -286,7 +288,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 }
 
 // pauseUser pauses the user and resumes it.
-func (d *drill) pauseUser() *command {
+func (a *account) pause() *command {
 	return &command{
 		name:    "pause",
 		mails:   commandSize,
@@ -294,18 +296,18 @@ func (d *drill) pauseUser() *command {
 		answers: commandAnswer,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return !strings.HasSuffix(c.Address, "@"+otherDomain) },
 		give: func(ctx context.Context, _ models.ID) error {
-			_, err := d.user.client.PauseUser(ctx, d.user.ID, why)
+			_, err := a.client.PauseUser(ctx, a.ID, why)
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.user.client.ResumeUser(ctx, d.user.ID, why)
+			_, err := a.client.ResumeUser(ctx, a.ID, why)
 			return err
 		},
 	}
 }
 
 // offline takes a provider offline, and online again.
-func (d *drill) offline(provider string) *command {
+func (a *account) offline(provider string) *command {
 	return &command{
 		name:    provider + " offline",
 		mails:   commandSize,
@@ -313,18 +315,18 @@ func (d *drill) offline(provider string) *command {
 		others:  true,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return c.Account == provider },
 		give: func(ctx context.Context, _ models.ID) error {
-			_, err := d.user.client.ProviderOffline(ctx, provider, why)
+			_, err := a.client.ProviderOffline(ctx, provider, why)
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.user.client.ProviderOnline(ctx, provider, why)
+			_, err := a.client.ProviderOnline(ctx, provider, why)
 			return err
 		},
 	}
 }
 
 // block blocks a domain of recipients.
-func (d *drill) block() *command {
+func (a *account) block() *command {
 	var rule client.Block
 	return &command{
 		name:    "block",
@@ -334,11 +336,11 @@ func (d *drill) block() *command {
 		answers: commandAnswer,
 		meets:   func(_ models.ID, c *simulator.Copy) bool { return strings.HasSuffix(c.Address, "@"+blockedDomain) },
 		give: func(ctx context.Context, _ models.ID) (err error) {
-			rule, err = d.user.client.AddBlock(ctx, client.NewBlock{Domain: blockedDomain, Why: why})
+			rule, err = a.client.AddBlock(ctx, client.NewBlock{Domain: blockedDomain, Why: why})
 			return err
 		},
 		undo: func(ctx context.Context, _ models.ID) error {
-			_, err := d.user.client.RemoveBlock(ctx, rule.ID, why)
+			_, err := a.client.RemoveBlock(ctx, rule.ID, why)
 			return err
 		},
 	}

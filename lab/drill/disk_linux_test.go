@@ -38,7 +38,7 @@ func diskFull(ctx context.Context, d *drill) error {
 	}
 	d.broken()
 	for refused := 0; refused < 20; {
-		err := d.offer(ctx)
+		err := d.mail.offer(ctx)
 		var e *client.Error
 		switch {
 		case err == nil:

@@ -242,13 +242,13 @@ const faultPause = 200 * time.Millisecond
 var reportedFaults = []string{simulator.ModeOutcome + ":blocked", simulator.ModeEventsDuplicate,
 	simulator.ModeEventsShuffle, simulator.ModeBadSignature}
 
-// meeting returns the providers of the drill that can meet a fault. Servers that take mail by SMTP or LMTP have no
+// meeting returns the providers that can meet a fault. Servers that take mail by SMTP or LMTP have no
 // webhooks, and what they accept counts as delivered. Their reply 4yz means that the mail was not stored (RFC 5321,
 // 4.2.1). A call by LMTP has one recipient.
-func (d *drill) meeting(f *simulator.Fault) []string {
-	return slices.DeleteFunc(d.sim.pair.Names(), func(name string) bool {
-		single := slices.Contains(d.sim.pair.Single(), name)
-		return d.sim.pair.Silent(name) && (f.Store || single && f.Above > 0 || slices.Contains(reportedFaults, f.Mode))
+func (p *providers) meeting(f *simulator.Fault) []string {
+	return slices.DeleteFunc(p.pair.Names(), func(name string) bool {
+		single := slices.Contains(p.pair.Single(), name)
+		return p.pair.Silent(name) && (f.Store || single && f.Above > 0 || slices.Contains(reportedFaults, f.Mode))
 	})
 }
 
@@ -256,7 +256,7 @@ func (d *drill) meeting(f *simulator.Fault) []string {
 func everyFault(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, f := range providerFaults() {
-		names := d.meeting(&f)
+		names := d.sim.meeting(&f)
 		if len(names) == 0 {
 			continue
 		}
@@ -458,11 +458,11 @@ func controlServices(args ...string) func(context.Context) error {
 }
 
 // offer posts a batch of one mail once and returns the error of the API. It notes the batch if it is accepted.
-func (d *drill) offer(ctx context.Context) error {
-	b := posted{n: 1, of: d.user, at: time.Now()}
-	accepted, err := d.user.client.CreateBatch(ctx, d.mail.newBatch(1))
+func (t *traffic) offer(ctx context.Context) error {
+	b := posted{n: 1, of: t.user, at: time.Now()}
+	accepted, err := t.user.client.CreateBatch(ctx, t.newBatch(1))
 	if err == nil {
-		_, err = d.mail.accepted(b, &accepted)
+		_, err = t.accepted(b, &accepted)
 	}
 	return err
 }
