@@ -28,27 +28,28 @@ const (
 	backgroundSize  = 20
 )
 
-// drill is one run of a scenario.
+// drill is one run of a scenario. Each of its parts keeps what it has to know for the count in the end.
 type drill struct {
 	*scenario
 	environment *environment
 	rnd         *rand.Rand
 	say         say
+	res         Result
+
+	user    *account // whose mail is sent while things break
+	other   *account // another user, who sends a little mail
+	hostile *account // another user, who attacks
 
 	sim          *providers
-	mail         *traffic
-	incident     *incident
 	servers      *servers
+	incident     *incident
+	mail         *traffic
 	suppressions *suppressions
 	schedule     *schedule
 	messages     *messages
 	feeds        *feeds
 	notices      *notices
 	verdict      *verdict
-	user         *account // whose mail is sent while things break
-	other        *account // another user, who sends a little mail
-	hostile      *account // another user, who attacks
-	res          Result
 
 	before map[string]int64 // mails that each provider had accepted when it was healed
 }
