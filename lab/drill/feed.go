@@ -219,10 +219,10 @@ func (f *feeds) differs(ctx context.Context, l *published, newest published) str
 		return ""
 	}
 	now, err := f.user.client.Log(ctx, l.log)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err.Error()
-	}
-	if newest.state == now.State && newest.reason == now.Reason {
+	case newest.state == now.State && newest.reason == now.Reason:
 		return ""
 	}
 	return fmt.Sprintf("log %s is %s %s, and its update %d says %s %s", l.log, now.State, now.Reason, newest.number,

@@ -93,11 +93,10 @@ func messageChanges(round int, began time.Time) (out []client.MessageChange) {
 // put repeats a request until it is answered, and notes the version of each message that was answerem.
 func (m *messages) put(ctx context.Context, changes []client.MessageChange, version string) error {
 	var results []client.ChangeResult
-	err := poll(ctx, m.mail.bound(patience), "changes of messages are answered", func() (bool, error) {
+	err := poll(ctx, m.mail.bound(patience), "changes of messages are answered", func() (_ bool, err error) {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
 		defer cancel()
-		answered, err := m.user.client.PutMessages(within, slices.Values(changes))
-		results = answered
+		results, err = m.user.client.PutMessages(within, slices.Values(changes))
 		return err == nil, ctx.Err()
 	})
 	m.changed += len(results)

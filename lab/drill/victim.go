@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
@@ -129,17 +130,13 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 			inFlight = append(inFlight, id)
 		}
 	})
+	late := func(m client.Moment) bool { return m.What == "answer" && m.TookMS > asleep }
 	what := fmt.Sprintf("a call that the worker slept through is recorded, of one of %d recipients", len(inFlight))
 	return poll(ctx, d.mail.bound(patience), what, func() (bool, error) {
 		for _, log := range inFlight {
 			story, err := d.user.timeline(ctx, log)
-			if err != nil {
-				return false, err
-			}
-			for i := range story {
-				if m := &story[i]; m.What == "answer" && m.TookMS > asleep {
-					return true, nil
-				}
+			if err != nil || slices.ContainsFunc(story, late) {
+				return err == nil, err
 			}
 		}
 		return false, nil
