@@ -67,6 +67,7 @@ func (f *feeds) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// stop stops what has started.
 func (f *feeds) stop() {
 	if f.cancel != nil {
 		f.cancel()
@@ -95,7 +96,7 @@ func (f *feeds) follow(ctx context.Context) {
 	}
 }
 
-// count compares the feeds of updates with the states of the mail, with what the follower has read, and with what
+// count compares the feeds of updates with the states of the mail, with what the client has read, and with what
 // was posted.
 func (f *feeds) count(ctx context.Context) error {
 	all, err := f.countFeed(ctx, f.user)
