@@ -287,7 +287,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 	return nil
 }
 
-// pauseUser pauses the user and resumes it.
+// pause pauses the user and resumes it.
 func (a *account) pause() *command {
 	return &command{
 		name:    "pause",

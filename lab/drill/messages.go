@@ -90,7 +90,7 @@ func messageChanges(round int, began time.Time) (out []client.MessageChange) {
 	return out
 }
 
-// put repeats a request until it is answered, and notes the version of each message that was answerem.
+// put repeats a request until it is answered, and notes the version of each message that was answered.
 func (m *messages) put(ctx context.Context, changes []client.MessageChange, version string) error {
 	var results []client.ChangeResult
 	err := poll(ctx, m.mail.bound(patience), "changes of messages are answered", func() (_ bool, err error) {

@@ -36,7 +36,7 @@ func unavailable(noticed noticed) func(context.Context, *drill) error {
 	}
 }
 
-// pause waits for a time in which something must not happen.
+// pause waits for a time: something must not happen in it, or is tried again after it.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -32,7 +32,7 @@ const victimPath = "/victim"
 func (v *victim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, own := strings.CutPrefix(r.URL.Path, victimPath)
 	r.URL.Path = path
-	if !own || !v.providers.SendsMail(r) { // a look-up of events
+	if !own || !v.providers.SendsMail(r) { // a look-up of events, or a call of another worker
 		v.providers.ServeHTTP(w, r)
 		return
 	}
