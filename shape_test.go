@@ -23,6 +23,7 @@ var shape = map[string]int{
 	"methods of a room of dashboard":  30, // of the type with the most of them
 	"methods of a room of service":    39,
 	"methods of main.cli":             27,
+	"methods of any type":             52, // but store.Store
 	"methods of the store's contract": 86,
 	"exported names of models":        439,
 	"exported names of service":       30,
@@ -99,6 +100,9 @@ func TestShape(t *testing.T) {
 		return nil
 	}))
 	for of, n := range methods {
+		if of != "store/Store" {
+			found["methods of any type"] = max(found["methods of any type"], n)
+		}
 		if layer, _, _ := strings.Cut(of, "/"); strings.Count(of, "/") > 1 {
 			found["methods of a room of "+layer] = max(found["methods of a room of "+layer], n)
 		}
