@@ -74,7 +74,7 @@ func (v *verdict) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 	switch {
 	case call == nil:
 		return "no call was made for its mail", nil
-	case timedOut(answer) && (v.incident.heldUp.within(call.At, answer.At) || v.incident.heldUp.ran(call.At, answer.At) < callTimeout):
+	case timedOut(answer) && v.incident.heldUp.cutOff(call.At, answer.At):
 		return "", nil
 	case v.scenario.holds&^eventsWithheld == 0:
 		return "nothing hid whether its mail was accepted", nil

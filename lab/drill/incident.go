@@ -39,7 +39,7 @@ func (i *incident) ran() bool { return !i.heldUp.any() && i.killed == 0 && len(i
 const (
 	// heldUpFor is how long the drill has to stand still until workers are taken to have done so, too.
 	heldUpFor = callTimeout
-	// shortest is the shortest standstill that is noted: a call of a worker may be late by it.
+	// shortest is the length of the shortest standstill that is noted.
 	shortest = callTimeout / 8
 )
 
@@ -72,11 +72,20 @@ func (s *standstills) add(from, to time.Time) {
 
 func (s *standstills) any() bool { return s.within(time.Time{}, time.Now()) }
 
-// within reports whether there was a long standstill between two times, or one that had begun or not ended.
+// within reports whether there was a standstill longer than heldUpFor between two times, or one that had begun before or
+// ended after.
 func (s *standstills) within(from, to time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.list, func(x standstill) bool { return x.to.Sub(x.from) > heldUpFor && x.to.After(from) && x.from.Before(to) })
+	return slices.ContainsFunc(s.list, func(x standstill) bool {
+		return x.to.Sub(x.from) > heldUpFor && x.to.After(from) && x.from.Before(to)
+	})
+}
+
+// cutOff reports whether standstills may have used up the time of a call: there was a long one, or the call ran into its
+// time-out, and would not have done so without the shorter ones.
+func (s *standstills) cutOff(from, to time.Time) bool {
+	return s.within(from, to) || to.Sub(from) >= callTimeout && s.ran(from, to) < callTimeout
 }
 
 // ran returns how long the machine was running between two times.

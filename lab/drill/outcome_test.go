@@ -136,6 +136,12 @@ func TestStandstills(t *testing.T) {
 	for span, want := range map[[2]int]int{{1, 10}: 9, {12, 14}: 1, {11, 12}: 0, {9, 25}: 12} {
 		require.Equal(t, time.Duration(want)*time.Second, s.ran(at(span[0]), at(span[1])), span)
 	}
+	for span, want := range map[[2]int]bool{
+		{1, 3}: false, {1, 11}: true, {12, 13}: true, // the standstill is a long one
+		{14, 15}: false, {19, 21}: true, {18, 22}: false, {20, 21}: false, {30, 32}: false,
+	} {
+		require.Equal(t, want, s.cutOff(at(span[0]), at(span[1])), span)
+	}
 }
 
 // TestLastCall requires that an unknown answer to a repeat does not hide the answer of the call itself.
