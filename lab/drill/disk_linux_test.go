@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -37,8 +38,24 @@ func diskFull(ctx context.Context, d *drill) error {
 		return err
 	}
 	d.broken()
-	for refused := 0; refused < 20; {
-		err := d.mail.offer(ctx)
+	refusals, all := errgroup.WithContext(ctx)
+	for range 20 { // at once: whether a batch was written is looked at for 30 s before it is refused
+		refusals.Go(func() error { return refused(all, d.mail) })
+	}
+	if err := refusals.Wait(); err != nil {
+		return err
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil); err != nil {
+		return err
+	}
+	d.healed()
+	return nil
+}
+
+// refused offers batches until one is refused.
+func refused(ctx context.Context, mail *traffic) error {
+	for {
+		err := mail.offer(ctx)
 		var e *client.Error
 		switch {
 		case err == nil:
@@ -48,11 +65,6 @@ func diskFull(ctx context.Context, d *drill) error {
 		case e.Status != http.StatusServiceUnavailable || e.Code == "":
 			return fmt.Errorf("with a full disk a batch is answered: %w", err)
 		}
-		refused++
+		return nil
 	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &before, nil); err != nil {
-		return err
-	}
-	d.healed()
-	return nil
 }
