@@ -2,7 +2,7 @@
 //
 // It fails if a test failed, was skipped, or ran on the embedded backends only although it has a twin on real servers.
 // A failed test that uses a real clock, a server or a browser runs again, alone, twice. If both runs pass, it is listed
-// as flaky and does not fail the run. More than two flaky tests fail it. Other tests never run again.
+// as flaky and does not fail the run. More than two flaky tests fail it. Other failed tests never run again.
 //
 // With -limit, a test that took longer runs again, alone, twice. It fails the run if it takes longer both times, unless a
 // file lists it with a reason.

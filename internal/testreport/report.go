@@ -18,7 +18,7 @@ import (
 const (
 	slowest  = 10 // tests in the list of the slowest
 	maxFlaky = 2  // flaky tests that a run may have
-	maxSlow  = 20 // tests over the limit that are measured again
+	maxSlow  = 10 // tests over the limit that are measured again
 	maxLines = 60 // lines of a failed test's output
 )
 
@@ -93,8 +93,8 @@ func (r *report) folder(dir, slow string, names bool) (good bool, err error) {
 	}
 	r.checkLimit(allowed)
 	r.checkTwins()
-	r.measureAgain()
 	flaky := r.runAgain()
+	r.measureAgain()
 	r.print(flaky)
 	return len(r.failures) == 0 && len(flaky) <= maxFlaky, nil
 }
@@ -282,21 +282,27 @@ func (r *report) runAgain() (flaky []failure) {
 	return flaky
 }
 
-// measureAgain takes tests off the failures that are within the limit alone: other processes held them up.
+// measureAgain takes tests off the failures that are within the limit alone: other processes held them up. It does
+// nothing if the run has failed in any case.
 func (r *report) measureAgain() {
-	measured := 0
-	r.failures = slices.DeleteFunc(r.failures, func(f failure) bool {
-		if measured == maxSlow || !f.slow {
-			return false
+	if len(r.failures) > maxSlow || slices.ContainsFunc(r.failures, func(f failure) bool { return !f.slow }) {
+		return
+	}
+	var left []failure
+	for _, f := range r.failures {
+		switch alone := r.again(&f, f.againLog()); {
+		case !alone.passed:
+			f.why += "alone it failed: " + f.againLog() + "\n"
+		case alone.shorter > r.limit:
+			f.why += fmt.Sprintf("alone it took %.1f s\n", alone.shorter.Seconds())
+		default:
+			r.held = append(r.held, fmt.Sprintf("%s %s %s, and %.1f s alone", short(f.pkg), f.test,
+				strings.SplitN(f.why, ";", 2)[0], alone.shorter.Seconds()))
+			continue
 		}
-		measured++
-		alone := r.again(&f, f.againLog())
-		if !alone.passed || alone.shorter > r.limit {
-			return false
-		}
-		r.held = append(r.held, fmt.Sprintf("%s %s took %.1f s alone", short(f.pkg), f.test, alone.shorter.Seconds()))
-		return true
-	})
+		left = append(left, f)
+	}
+	r.failures = left
 }
 
 // real are words in test files that use a real clock, a server or a browser.
@@ -330,7 +336,7 @@ func (r *report) print(flaky []failure) {
 		}
 	}
 	for _, test := range r.held {
-		p("SLOW  %s, and longer than it may beside others", test)
+		p("SLOW  %s", test)
 	}
 	for _, f := range flaky {
 		p("FLAKY %s %s failed once, and passed twice alone: %s", short(f.pkg), f.test, f.log)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -168,10 +169,23 @@ func TestSlow(t *testing.T) {
 	require.Contains(t, out, "took 2.5 s of 2.0 s")
 	good, out, again := judged(t, dir, "", 2*time.Second, true)
 	require.True(t, good, out)
-	require.Contains(t, out, "SLOW  ./models TestA took 1.0 s alone")
+	require.Contains(t, out, "SLOW  ./models TestA took 2.5 s of 2.0 s, and 1.0 s alone")
 	require.Equal(t, []string{"TestA"}, again)
 	good, out, _ = judged(t, dir, "", 900*time.Millisecond, true)
 	require.False(t, good, out)
+	require.Contains(t, out, "alone it took 1.0 s")
+	good, out, _ = judged(t, dir, "", 2*time.Second, false)
+	require.False(t, good, out)
+	require.Contains(t, out, "alone it failed: ")
+	var many []line
+	for n := range maxSlow {
+		many = append(many, ended("models", fmt.Sprintf("TestMany%d", n), "pass", 2.5)...)
+	}
+	logOf(t, dir, "many", many...)
+	good, out, again = judged(t, dir, "", 2*time.Second, true)
+	require.False(t, good, out)
+	require.Empty(t, again, "so many are no chance")
+	require.NoError(t, os.Remove(filepath.Join(dir, "many.json")))
 	slow := filepath.Join(t.TempDir(), "slow.txt")
 	require.NoError(t, os.WriteFile(slow, []byte("# comment\nmodels TestA many values\n"), 0o600))
 	good, out, _ = judged(t, dir, slow, 2*time.Second, false)
