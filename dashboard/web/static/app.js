@@ -182,15 +182,21 @@
 
   // The draft is also stored at the server, shortly after the last change. The page says that it is saved only while
   // there is no newer change.
-  let saving = 0;
+  let saving = 0, changes = 0, stored = Promise.resolve();
   const saveSoon = (form) => {
     clearTimeout(saving);
+    changes++;
     document.getElementById("draft-state").textContent = "The last change is not saved yet.";
     saving = setTimeout(() => saveDraft(form), 1500);
   };
-  const saveDraft = async (form, leaving) => {
+  const saveDraft = (form, leaving) => { // one after the other: each needs the version of the one before
     clearTimeout(saving);
     saving = 0;
+    const store = () => storeDraft(form, leaving);
+    stored = leaving ? store() : stored.then(store, store);
+  };
+  const storeDraft = async (form, leaving) => {
+    const seen = changes;
     const data = new FormData(form), state = document.getElementById("draft-state"), problem = document.getElementById("draft-problem");
     for (const name of ["file", "attachments"]) data.delete(name);
     let saved;
@@ -205,7 +211,7 @@
       form.elements.draft_version.value = saved.version;
       keepDraft(form);
       history.replaceState(null, "", `/compose?draft=${saved.id}`);
-      if (!saving) state.textContent = `Draft saved at ${formats.second.format(new Date())}, without files.`;
+      if (seen === changes) state.textContent = `Draft saved at ${formats.second.format(new Date())}, without files.`;
       return;
     }
     state.textContent = "";
