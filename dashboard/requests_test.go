@@ -239,12 +239,17 @@ func TestFormsAreRequests(t *testing.T) {
 			if o.Body() != nil {
 				for _, field := range operation.Fields(o.Body()) {
 					offered[name+" "+field.Name] = offered[name+" "+field.Name] || s.fields.Has(field.Name)
+					require.True(t, s.fields.Has(field.Name) || !field.Required,
+						"%s: the form lacks %s, which %s must have", route, field.Name, name)
 				}
 			}
 			if s.to != "" {
 				all = append(all, s)
 			}
 		}
+	}
+	for field := range notOffered {
+		require.Contains(t, offered, field, "there is no such field")
 	}
 	for field, has := range offered {
 		reason := notOffered[field]
