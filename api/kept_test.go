@@ -160,6 +160,8 @@ func TestSettingsAreKept(t *testing.T) {
 			tested[name] = true
 			if field.Field.Tag.Get("only") != "request" {
 				require.Equal(t, value, got[field.Name], "%s: %s", c.set, field.Name)
+			} else {
+				require.NotContains(t, got, field.Name, c.set)
 			}
 		}
 	}

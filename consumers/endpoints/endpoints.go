@@ -149,6 +149,9 @@ func (p *Poster) Run(ctx context.Context) {
 	}
 }
 
+// postsTo reports whether posts are made to an endpoint: neither it nor its owner is disabled.
+func (p *Poster) postsTo(e *endpoint.Endpoint) bool { return e.Enabled() && !p.cfg.Disabled(e.Owner) }
+
 // startAll starts the work on all endpoints that this process does not work on yet.
 func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 	listed, owners := map[string]bool{}, map[string]bool{} // those that are posted to, and their users
@@ -159,7 +162,7 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		for i := range page {
 			e := &page[i]
-			if after = e.Key(); !e.Enabled() || p.cfg.Disabled(e.Owner) {
+			if after = e.Key(); !p.postsTo(e) {
 				continue
 			}
 			owners[e.Owner] = true
@@ -226,7 +229,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if err != nil {
 			return err
 		}
-		if !now.Enabled() || p.cfg.Disabled(now.Owner) {
+		if !p.postsTo(&now) {
 			return nil
 		}
 		if now.Everyone && all == nil {

@@ -36,7 +36,7 @@ type Endpoint struct {
 	Owner string `json:"owner"` // ID of a user, or feed.Installation
 	client.EndpointSettings
 	Start    Start     `json:"start,omitzero"` // of Everyone
-	Secrets  []Secret  `json:"secrets"`        // the newest first, whose signature is in effect
+	Secrets  []Secret  `json:"secrets"`        // the newest first; it says how posts are signed
 	Created  time.Time `json:"created"`
 	Disabled *Disabled `json:"disabled,omitempty"`
 	// Generation counts the changes that the posting worker has to apply: the endpoint was enabled again, or has a Replay.
@@ -76,7 +76,7 @@ type Disabled struct {
 	Why string    `json:"why"`
 }
 
-// Enabled reports whether posts are made to the endpoint, unless its owner is disabled.
+// Enabled reports whether the endpoint is not disabled. Its owner may be.
 func (e *Endpoint) Enabled() bool { return e.Disabled == nil }
 
 // Body returns the body of a post with one message. In another shape than the standard one, the body of a test post is

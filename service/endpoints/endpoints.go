@@ -84,7 +84,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
-		ID: models.NewBatchID(now).String(), Owner: user, EndpointSettings: *n, Created: now,
+		ID: models.NewBatchID(now).String(), Owner: user, EndpointSettings: stored(n), Created: now,
 		Secrets:    []endpoint.Secret{endpoint.NewSecret(cmp.Or(n.Signature, client.SignatureHMAC))},
 		Generation: 1, Replay: &head,
 	}
@@ -98,6 +98,13 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	v, err := s.view(ctx, &e)
 	_, v.Secret, _ = e.Keys()
 	return v, err
+}
+
+// stored returns settings as they are stored: the newest secret says how posts are signed.
+func stored(n *client.EndpointSettings) client.EndpointSettings {
+	out := *n
+	out.Signature = ""
+	return out
 }
 
 // head returns the position behind the newest update of a user.
@@ -144,7 +151,7 @@ func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint
 	return e, problem.FromStore("read endpoint", err)
 }
 
-// errUnchanged is that a verb has nothing to do.
+// errUnchanged says that an endpoint is already as a verb would make it.
 var errUnchanged = errors.New("unchanged")
 
 // do changes an endpoint by f, and adds that to the audit trail, unless f returns errUnchanged. The answer has the secret
@@ -183,7 +190,7 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 			f.Wrong("/everyone", "invalid_value", "This cannot be changed. Add another endpoint.")
 			return f.Err()
 		}
-		e.EndpointSettings = *n
+		e.EndpointSettings = stored(n)
 		kind := n.Signature
 		if n.Shape == client.ShapeMailgun || n.Shape == client.ShapeResend {
 			kind = client.SignatureHMAC
