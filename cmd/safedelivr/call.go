@@ -36,7 +36,7 @@ var operations = sync.OnceValue(func() map[string]operation.Operation {
 	return out
 })
 
-// verbs yields the operations that do something with a thing: "stop" with "batches". It leaves out some.
+// verbs yields the operations that do something with a thing: "stop" with "batches". It leaves out the verbs in but.
 func verbs(things string, but ...string) iter.Seq2[string, string] {
 	return func(yield func(op, verb string) bool) {
 		for name, o := range operations() {

@@ -30,7 +30,9 @@ func TestCompletionOfArguments(t *testing.T) {
 		if outsidePaths[cmd.CommandPath()] != "" {
 			outside, parts = append(outside, cmd.CommandPath()), 1
 		}
-		for n, word := range strings.Fields(cmd.Use)[1:] {
+		words := strings.Fields(cmd.Use)[1:]
+		require.GreaterOrEqual(t, len(words), parts, cmd.Use)
+		for n, word := range words {
 			r, member := valuesOf(cmd, make([]string, n))
 			switch {
 			case n >= parts:

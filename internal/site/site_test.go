@@ -294,7 +294,8 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shell, filepath.Join(home, "script"))
 	if setsid, err := exec.LookPath("setsid"); shell == "zsh" && err == nil {
-		// In a session of its own scripts/stress does not stop it: zsh takes a command that was stopped for one that failed.
+		// scripts/stress stops the group of the test. zsh takes a command that was stopped for one that failed, so it has a
+		// session of its own.
 		cmd = exec.CommandContext(ctx, setsid, shell, filepath.Join(home, "script"))
 	}
 	cmd.Env, cmd.Dir, cmd.WaitDelay = env, home, 10*time.Second

@@ -28,11 +28,12 @@ type Deps struct {
 	Log       *slog.Logger
 }
 
-// Room is a place with free text or addresses outside of mail and posts. One of its functions removes an address.
+// Room is a place with free text or addresses outside of mail and posts. It has one of two functions that remove an
+// address.
 type Room struct {
-	Name   string // of its package
-	All    func(ctx context.Context, address string) error
-	OfUser func(ctx context.Context, user, address string) error // called for each user
+	Name   string                                                // of its package
+	All    func(ctx context.Context, address string) error       // for all users
+	OfUser func(ctx context.Context, user, address string) error // for one user
 }
 
 // Eraser erases addresses. Its methods may be called by many goroutines at once.
