@@ -155,7 +155,7 @@ func (v *verdict) checkSuppressed(ctx context.Context, b *posted, l *client.Log)
 // beganBefore reports whether the call of a copy began before its address was suppressed.
 func (v *verdict) beganBefore(c *simulator.Copy, since time.Time, story []client.Moment) bool {
 	switch {
-	case c.At.Sub(since) > callLate && !v.incident.heldUp.within(since, c.At):
+	case v.incident.heldUp.ran(since, c.At) > callLate && !v.incident.heldUp.within(since, c.At):
 		return false
 	case v.scenario.clocksOff:
 		return true
