@@ -201,7 +201,7 @@
     for (const name of ["file", "attachments"]) data.delete(name);
     let saved;
     try {
-      const answer = await fetch("/drafts", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(data), keepalive: leaving });
+      const answer = await fetch("/drafts", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(data), keepalive: leaving, signal: AbortSignal.timeout(30000) });
       saved = await answer.json();
     } catch {
       saved = { problem: "It is kept in this tab only, until the server can be reached and you are logged in." };
