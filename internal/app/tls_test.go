@@ -22,7 +22,8 @@ import (
 
 // tlsClient returns a client that trusts a CA, and a function that returns the certificate of the connection that it
 // used last.
-func tlsClient(ca *testkit.Authority) (client *http.Client, seen func() *x509.Certificate) {
+func tlsClient(t *testing.T, ca *testkit.Authority) (client *http.Client, seen func() *x509.Certificate) {
+	t.Helper()
 	var last *x509.Certificate
 	secure := &tls.Config{
 		RootCAs:    ca.Pool,
@@ -32,8 +33,9 @@ func tlsClient(ca *testkit.Authority) (client *http.Client, seen func() *x509.Ce
 			return nil
 		},
 	}
-	t := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
-	return &http.Client{Transport: t}, func() *x509.Certificate { return last }
+	transport := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections) // a server that stops waits a second for those of HTTP/2
+	return &http.Client{Transport: transport}, func() *x509.Certificate { return last }
 }
 
 // The listener speaks TLS 1.2 and newer. A new certificate serves new connections while open ones go on; one that
@@ -47,7 +49,7 @@ func TestCertificateReload(t *testing.T) {
 	a := serveApp(t, slog.New(slog.NewTextHandler(log, nil)), "SAFEDELIVR_TLS_CERT="+cert, "SAFEDELIVR_TLS_KEY="+key)
 	base := "https://" + a.Addr()
 
-	first, firstSeen := tlsClient(ca)
+	first, firstSeen := tlsClient(t, ca)
 	require.Equal(t, http.StatusOK, status(t, first, base+"/healthz", "", nil))
 	old := firstSeen()
 	// The link to log in leads to the same listener.
@@ -56,7 +58,7 @@ func TestCertificateReload(t *testing.T) {
 	ca.Certificate(t, cert, key, "127.0.0.1", 2*time.Hour)
 	a.certs.reload(a.log)
 	require.Contains(t, log.String(), "new certificate in use")
-	second, secondSeen := tlsClient(ca)
+	second, secondSeen := tlsClient(t, ca)
 	require.Equal(t, http.StatusOK, status(t, second, base+"/healthz", "", nil))
 	renewed := secondSeen()
 	require.False(t, renewed.Equal(old))
@@ -75,7 +77,7 @@ func TestCertificateReload(t *testing.T) {
 		c.spoil()
 		a.certs.reload(a.log)
 		require.Contains(t, log.String(), c.said)
-		next, seen := tlsClient(ca)
+		next, seen := tlsClient(t, ca)
 		require.Equal(t, http.StatusOK, status(t, next, base+"/healthz", "", nil), c.said)
 		require.True(t, seen().Equal(renewed), c.said)
 	}
@@ -87,7 +89,7 @@ func TestCertificateReload(t *testing.T) {
 	ca.Certificate(t, cert, key, "127.0.0.1", 3*time.Hour)
 	next.Listen = a.cfg.Listen
 	require.NoError(t, a.Reload(&next))
-	third, thirdSeen := tlsClient(ca)
+	third, thirdSeen := tlsClient(t, ca)
 	require.Equal(t, http.StatusOK, status(t, third, base+"/healthz", "", nil))
 	require.False(t, thirdSeen().Equal(renewed))
 
@@ -170,7 +172,7 @@ func TestHTTP2(t *testing.T) {
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
 	a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_TLS_CERT="+cert, "SAFEDELIVR_TLS_KEY="+key)
-	client, _ := tlsClient(ca)
+	client, _ := tlsClient(t, ca)
 	for range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+a.Addr()+"/v1/batches",
 			bytes.NewReader(make([]byte, 8<<20)))
