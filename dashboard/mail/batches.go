@@ -37,15 +37,15 @@ type Pages struct {
 	chunks chunks
 }
 
-// New returns the pages.
-func New(frame *web.Frame, svc *service.Service) *Pages {
+// newPages returns the pages.
+func newPages(frame *web.Frame, svc *service.Service) *Pages {
 	return &Pages{web: frame, mail: svc.Mail, chunks: chunks{mail: svc.Mail, readers: map[string]*chunkReader{}}}
 }
 
 // Routes returns the routes of the pages, and of the commands about mail.
 func Routes(frame *web.Frame, svc *service.Service) web.Routes {
-	p := New(frame, svc)
-	c := &Commands{web: frame, pages: p, service: svc}
+	p := newPages(frame, svc)
+	c := &commandPages{web: frame, pages: p, service: svc}
 	return web.Routes{
 		Templates: views,
 		Entries: []web.Entry{

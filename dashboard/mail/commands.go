@@ -17,8 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
-// Commands are the pages on which commands about mail are confirmed and given.
-type Commands struct {
+// commandPages are the pages on which commands about mail are confirmed and given.
+type commandPages struct {
 	web     *web.Frame
 	pages   *Pages
 	service *service.Service
@@ -81,7 +81,7 @@ func actionsOf(b *mail.BatchView, who service.Caller) []web.Action {
 }
 
 // askBatch is GET /batches/{id}/{do}.
-func (c *Commands) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ var selectedActions = map[string]models.CommandKind{"retry": models.RetryBatch, 
 
 // sendSelected is POST /selected/{do}: it asks first what is to
 // be done with the selected messages or batches, and does it when that was confirmed.
-func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) sendSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	do := selectedActions[r.PathValue("do")]
 	if do == "" {
 		return web.ErrNoPage
@@ -126,7 +126,7 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 }
 
 // askSelected asks for the confirmation of sendSelected.
-func (c *Commands) askSelected(
+func (c *commandPages) askSelected(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, do models.CommandKind, ids []models.ID,
 ) error {
 	reached, err := c.service.Commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
@@ -196,7 +196,7 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 }
 
 // controlBatch is POST /batches/{id}/{do}.
-func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	out, _, err := c.web.Operations.Command(w, r, v.Caller(), c.web.Operations.Verb("batches", r.PathValue("do")))
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func counted(n *int) string {
 }
 
 // askLog is GET /logs/{id}/release.
-func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	l, err := c.service.Mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -248,12 +248,12 @@ type timesForm struct {
 }
 
 // askTimes is GET /batches/{id}/reschedule.
-func (c *Commands) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	return c.showTimes(w, r, v, http.StatusOK, nil)
 }
 
 // showTimes shows the form in which the times of a batch are changed; typed is nil at first.
-func (c *Commands) showTimes(
+func (c *commandPages) showTimes(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, typed *web.Form,
 ) error {
 	b, err := c.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
@@ -289,7 +289,7 @@ func (c *Commands) showTimes(
 }
 
 // reschedule is POST /batches/{id}/reschedule.
-func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *commandPages) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	form, err := web.ReadForm(w, r, web.MaxForm, "now", "any_time")
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 	frame, err := web.New(web.Config{Store: store, Providers: web.NewProviders(nil), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer frame.Close()
-	pages := New(frame, svc)
+	pages := newPages(frame, svc)
 	who := service.Caller{User: "local"}
 	to := make([]service.Recipient, open)
 	for i := range to {
