@@ -493,7 +493,8 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 
 // switchProvider is POST /providers/{id}/{do}, for operators.
 func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), p.web.Operations.Verb("providers", r.PathValue("do"))); err != nil {
+	does := p.web.Operations.Verb("providers", r.PathValue("do"))
+	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), does); err != nil {
 		return err
 	}
 	p.tracker.refresh(r.Context()) // the next page shows it

@@ -167,7 +167,8 @@ func (r *report) checkLimit(allowed map[string]bool) {
 		if c.took > r.limit && !strings.Contains(c.test, "/") && !allowed[pkg+" "+c.test] {
 			why := fmt.Sprintf("took %.1f s of %.1f s; make it faster, or list it with a reason\n",
 				c.took.Seconds(), r.limit.Seconds())
-			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why, slow: true, flags: c.flags, log: c.log})
+			f := failure{pkg: c.pkg, test: c.test, why: why, slow: true, flags: c.flags, log: c.log}
+			r.failures = append(r.failures, f)
 		}
 	}
 }

@@ -240,7 +240,9 @@ func TestReadRerun(t *testing.T) {
 	t.Parallel()
 	const pass, skip = "=== RUN   TestA\n--- PASS: TestA (0.01s)\n", "=== RUN   TestA\n--- SKIP: TestA (0.01s)\n"
 	require.Equal(t, rerun{true, 10 * time.Millisecond}, readRerun("TestA", "--- PASS: TestA (3.50s)\n"+pass+"PASS\n"))
-	for _, output := range []string{skip + skip + "PASS\n", pass + pass + "    --- SKIP: TestA/b (0.00s)\n", "PASS\n", pass} {
+	for _, output := range []string{
+		skip + skip + "PASS\n", pass + pass + "    --- SKIP: TestA/b (0.00s)\n", "PASS\n", pass,
+	} {
 		require.Zero(t, readRerun("TestA", output), output)
 	}
 	require.Zero(t, readRerun("Test", pass+pass))

@@ -78,7 +78,9 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 	d.mail = newTraffic(d.user, d.other, &its, env.pair, o.Recipients)
 	d.sim = &providers{pair: env.pair, isEnvelope: d.mail.isEnvelope}
 	d.servers = &servers{scenario: &its, environment: env, sim: d.sim, incident: d.incident}
-	d.suppressions = &suppressions{user: d.user, mail: d.mail, sim: d.sim, at: map[string]time.Time{}, repeated: map[string]bool{}}
+	d.suppressions = &suppressions{
+		user: d.user, mail: d.mail, sim: d.sim, at: map[string]time.Time{}, repeated: map[string]bool{},
+	}
 	d.schedule = &schedule{user: d.user, mail: d.mail, sim: d.sim, res: &d.res, times: map[string]time.Time{}}
 	d.messages = &messages{user: d.user, mail: d.mail, sim: d.sim, schedule: d.schedule, res: &d.res}
 	d.feeds = &feeds{user: d.user, other: d.other, mail: d.mail, suppressions: d.suppressions, res: &d.res}

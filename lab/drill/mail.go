@@ -44,7 +44,9 @@ type traffic struct {
 }
 
 func newTraffic(user, other *account, s *scenario, pair simulated.Pair, recipients int) *traffic {
-	t := &traffic{user: user, other: other, recipients: recipients, withLink: !pair.Plain(), envelopes: map[models.ID]bool{}}
+	t := &traffic{
+		user: user, other: other, recipients: recipients, withLink: !pair.Plain(), envelopes: map[models.ID]bool{},
+	}
 	if s.ordered {
 		t.order = pair.Names()
 	}

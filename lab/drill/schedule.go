@@ -36,7 +36,9 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	if err := d.schedule.post(ctx, later, at, at, at, at.AddDate(0, 0, 1)); err != nil {
 		return err
 	}
-	id := d.sim.Inject(simulator.Fault{Account: d.sim.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	id := d.sim.Inject(simulator.Fault{
+		Account: d.sim.pair[0].Name, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable,
+	})
 	d.broken()
 	for i, to := range map[int]time.Time{1: later, 3: at} {
 		if err := d.schedule.move(ctx, &d.schedule.due[i], to); err != nil {

@@ -121,7 +121,8 @@ func TestLeaseOfLongHandlerIsRenewed(t *testing.T) {
 	<-began
 	first := time.Now().Add(c.lease)
 	subscribe(t, two, 1, other.handle)
-	require.Eventually(t, func() bool { return rows(t, c, "taken_until > $1", first.Add(c.lease)) == 1 }, patience, 5*time.Millisecond)
+	renewed := func() bool { return rows(t, c, "taken_until > $1", first.Add(c.lease)) == 1 }
+	require.Eventually(t, renewed, patience, 5*time.Millisecond)
 	release()
 	require.Eventually(t, func() bool { return rows(t, c, "true") == 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, other.len())

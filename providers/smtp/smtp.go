@@ -120,7 +120,8 @@ func New(s settings.Settings) (*Adapter, error) {
 	}
 	s = s.WithDefaults()
 	p := &Adapter{name: s.Name, bounces: s.Bounces, lmtp: s.Kind == "lmtp", host: s.Host, address: s.Host, tls: security(&s), timeout: s.Timeout,
-		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns), connect: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}
+		hello: cmp.Or(s.Domain, "localhost"), sessions: make(pool, s.MaxConns),
+		connect: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}
 	if !strings.HasPrefix(s.Host, "/") {
 		p.address = net.JoinHostPort(s.Host, strconv.Itoa(cmp.Or(s.Port, ports[p.tls])))
 	}
