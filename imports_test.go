@@ -189,7 +189,7 @@ var allowed = map[string][]string{
 		"internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
-	"lab/bench": {"client", "models", "models/...", "cassandra", "postgres", "sqlite", "providers/...",
+	"lab/bench": {"client", "config", "models", "models/...", "cassandra", "postgres", "sqlite", "internal/app",
 		"lab/simulator/...", "lab/attack", "lab/simulated"},
 	"e2e": {"..."},
 }

@@ -30,6 +30,8 @@ with faults and webhooks. Each provider has its own path: base_url http://HOST/<
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg
   --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg
 
+A mail server listens at an address of its own: --provider name=relay,kind=smtp,key=K,listen=127.0.0.1:2525
+
 Make a provider misbehave, and end that again:
 
   curl http://127.0.0.1:8025/control/faults -d '{"account": "sg", "mode": "status:503"}'
@@ -78,10 +80,11 @@ func simulate(ctx context.Context, c *cli, listen string, specs []string, o simu
 	sim := simulator.New(o)
 	defer sim.Close()
 	var mistakes []error
+	servers := map[string]string{} // where accounts listen that take mail by SMTP or LMTP
 	for _, spec := range specs {
-		a, err := parseSimulated(spec)
+		a, at, err := parseSimulated(spec)
 		if err == nil {
-			err = sim.AddAccount(a)
+			servers[a.Name], err = at, sim.AddAccount(a)
 		}
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("--provider %s: %w", spec, err))
@@ -98,7 +101,7 @@ func simulate(ctx context.Context, c *cli, listen string, specs []string, o simu
 	for _, a := range sim.Accounts() {
 		line := fmt.Sprintf("  %s (%s): base_url http://%s/%s", a.Name, a.Kind, l.Addr(), a.Name)
 		if a.Kind == simulator.SMTP || a.Kind == simulator.LMTP {
-			at, err := simulated.ServeSMTP(ctx, sim, a.Name)
+			at, err := simulated.ServeSMTP(ctx, sim, a.Name, servers[a.Name])
 			if err != nil {
 				return err
 			}
@@ -112,9 +115,8 @@ func simulate(ctx context.Context, c *cli, listen string, specs []string, o simu
 	return simulated.Serve(ctx, l, sim, sim.Close)
 }
 
-// parseSimulated reads name=…,kind=…,key=…,domain=…,signing=…,webhook=….
-func parseSimulated(spec string) (simulator.Account, error) {
-	a := simulator.Account{}
+// parseSimulated reads name=…,kind=…,key=…,domain=…,signing=…,webhook=…,listen=… and returns the last one apart.
+func parseSimulated(spec string) (a simulator.Account, listen string, err error) {
 	fields := map[string]*string{
 		"name":    &a.Name,
 		"kind":    &a.Kind,
@@ -122,16 +124,17 @@ func parseSimulated(spec string) (simulator.Account, error) {
 		"domain":  &a.Domain,
 		"signing": &a.SigningKey,
 		"webhook": &a.WebhookURL,
+		"listen":  &listen,
 	}
 	for part := range strings.SplitSeq(spec, ",") {
 		k, v, _ := strings.Cut(part, "=")
 		if fields[k] == nil {
-			return a, fmt.Errorf("%q is none of name, kind, key, domain, signing, webhook", k)
+			return a, "", fmt.Errorf("%q is none of name, kind, key, domain, signing, webhook, listen", k)
 		}
 		*fields[k] = v
 	}
 	if a.Kind == simulator.SendGrid && a.SigningKey == "" {
 		a.SigningKey = simulated.SendGridKey
 	}
-	return a, nil
+	return a, listen, nil
 }

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers"
 )
 
 // deliverAll measures the time from the first byte of a post to the last mail that a
@@ -20,7 +22,12 @@ import (
 func (b *bench) deliverAll(be *backend) error {
 	for _, latency := range []time.Duration{0, 100 * time.Millisecond} {
 		for _, perPost := range []int{1000, b.deliver} {
-			if err := b.deliverOne(be, latency, perPost); err != nil {
+			how := "posts of 1,000"
+			if perPost != 1000 {
+				how = "one post"
+			}
+			title := fmt.Sprintf("accept to provider, %s answer time, %s recipients in %s", latency, thousands(int64(b.deliver)), how)
+			if err := b.deliverOne(be, title, &rigOptions{latency: latency}, b.deliver, perPost); err != nil {
 				return err
 			}
 		}
@@ -28,44 +35,44 @@ func (b *bench) deliverAll(be *backend) error {
 	return nil
 }
 
-// atOnce is the concurrency of each of the two providers.
+// kinds measures the same through one provider of each kind. What an adapter costs does not depend on the backend.
+func (b *bench) kinds(be *backend) error {
+	if be.name != backends()[0].name {
+		return nil
+	}
+	var failed []error
+	for _, kind := range simulated.Kinds() {
+		title := fmt.Sprintf("accept to a provider of the kind %s, %s recipients", kind, thousands(int64(b.perKind)))
+		failed = append(failed, b.deliverOne(be, title, &rigOptions{kind: kind}, b.perKind, 1000))
+	}
+	return errors.Join(failed...)
+}
+
+// atOnce is the concurrency of each provider.
 const atOnce = 32
 
-func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) error {
-	how := "posts of 1,000"
-	if perPost != 1000 {
-		how = "one post"
-	}
-	title := fmt.Sprintf(
-		"accept to provider, %s answer time, %s recipients in %s",
-		latency,
-		thousands(int64(b.deliver)),
-		how,
-	)
+// deliverOne measures the delivery of recipients beside the same calls of the adapters alone.
+func (b *bench) deliverOne(be *backend, title string, o *rigOptions, recipients, perPost int) error {
 	fmt.Fprintln(os.Stderr, be.title+":", title)
-	rate, cpu, err := median(
-		b.runs,
-		func() (float64, [2]time.Duration, error) {
-			return b.deliverRun(be, &rigOptions{latency: latency}, b.deliver, perPost)
-		},
-	)
+	run := func() (float64, [2]time.Duration, error) {
+		again := *o
+		return b.deliverRun(be, &again, recipients, perPost)
+	}
+	rate, cpu, err := median(b.runs, run)
 	if err != nil {
 		return err
 	}
 	raw, _, err := median(b.runs, func() (float64, struct{}, error) {
-		v, err := b.rawSend(be, latency)
+		again := *o
+		v, err := b.rawSend(be, &again, recipients)
 		return v, struct{}{}, err
 	})
 	if err != nil {
 		return err
 	}
-	per := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6/float64(b.deliver)) }
-	detail := fmt.Sprintf(
-		"%d calls at once per provider; processor time per recipient: product %s us, simulator %s us",
-		atOnce,
-		per(cpu[0]),
-		per(cpu[1]),
-	)
+	per := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6/float64(recipients)) }
+	detail := fmt.Sprintf("%d calls at once per provider; processor time per recipient: product %s us, simulator %s us",
+		atOnce, per(cpu[0]), per(cpu[1]))
 	b.report.add(be, title, rate, "recipients/s", detail, base{"adapters alone, same calls", raw})
 	return nil
 }
@@ -139,54 +146,41 @@ func (b *bench) deliverRun(
 
 // rawSend measures the same calls through the same adapters, without HTTP server, store
 // and broker.
-func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
-	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: 1})
+func (b *bench) rawSend(be *backend, o *rigOptions, recipients int) (float64, error) {
+	o.concurrency = atOnce
+	r, err := b.newRig(be, o)
 	if err != nil {
 		return 0, err
 	}
 	defer r.close()
-	var adapters [2]models.Adapter
-	for i, s := range []providers.Settings{
-		{
-			Name:       "sg",
-			Kind:       "sendgrid",
-			APIKey:     simulated.APIKey,
-			BaseURL:    r.simURL + "/sg",
-			WebhookKey: simulated.SendGridPublicKey,
-		},
-		{
-			Name:       "mg",
-			Kind:       "mailgun",
-			APIKey:     simulated.APIKey,
-			BaseURL:    r.simURL + "/mg",
-			Domain:     simulated.Domain,
-			WebhookKey: simulated.MailgunKey,
-		},
-	} {
-		s.Timeout, s.MaxConns = 30*time.Second, atOnce
-		if adapters[i], err = providers.New(s); err != nil {
-			return 0, err
-		}
-		defer adapters[i].Close()
+	cfg, err := config.Load("", r.env)
+	if err != nil {
+		return 0, err
 	}
+	specs, err := app.OpenProviders(&cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 0, err
+	}
+	defer app.CloseProviders(specs)
 	content := models.Content{
 		From:    models.Address{Email: "shop@bench.test", Name: "Shop"},
 		Subject: "Your order {{order}}",
 		Text:    "Dear {{first}}, order {{order}} is on its way.",
 		HTML:    "<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>",
 	}
-	calls := b.deliver / 1000
+	size := specs[0].ChunkLimit
+	calls := recipients / size
 	batch := models.NewBatchID(time.Now())
 	var refused atomic.Int64
-	l, err := each(calls, 2*atOnce, func(i int) error {
-		call := models.Call{Batch: batch, Attempt: 1, Content: &content, Recipients: make([]models.CallRecipient, 1000)}
+	l, err := each(calls, len(specs)*atOnce, func(i int) error {
+		call := models.Call{Batch: batch, Attempt: 1, Content: &content, Recipients: make([]models.CallRecipient, size)}
 		for n := range call.Recipients {
-			k := i*1000 + n
+			k := i*size + n
 			call.Recipients[n] = models.CallRecipient{Log: batch.Chunk(i).Log(n + 1), Recipient: models.Recipient{
 				Email: fmt.Sprintf("user%d@bench.test", k), Name: fmt.Sprintf("Person %d", k),
 				Vars: map[string]string{"first": fmt.Sprintf("P%d", k), "order": fmt.Sprintf("%08d", k)}}}
 		}
-		for _, p := range adapters[i%2].Send(b.ctx, &call) {
+		for _, p := range specs[i%len(specs)].Adapter.Send(b.ctx, &call) {
 			if p.Class != models.Accepted {
 				refused.Add(1)
 			}
@@ -196,5 +190,5 @@ func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 	if err == nil && refused.Load() > 0 {
 		err = fmt.Errorf("%d calls were not accepted", refused.Load())
 	}
-	return l.rate(calls * 1000), err
+	return l.rate(calls * size), err
 }

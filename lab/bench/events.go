@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 const (
@@ -96,7 +97,7 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	defer server.Close()
 	r, err := b.newRig(
 		be,
-		&rigOptions{concurrency: atOnce, hooksTo: server.URL, providers: []string{"sg"}, eventDelay: time.Millisecond},
+		&rigOptions{concurrency: atOnce, hooksTo: server.URL, kind: simulator.SendGrid, eventDelay: time.Millisecond},
 	)
 	if err != nil {
 		return 0, run, err

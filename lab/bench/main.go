@@ -25,6 +25,7 @@ type sizes struct {
 	singles    int           // posts of one recipient, per connection
 	conns      int           // connections that post
 	deliver    int           // recipients sent to a provider
+	perKind    int           // recipients sent to a provider of each kind
 	oneEvents  int           // posts of one event
 	manyEvents int           // events in posts of 1,000
 	memory     []int         // recipients of one batch
@@ -46,6 +47,7 @@ var (
 		singles:    1500,
 		conns:      16,
 		deliver:    300_000,
+		perKind:    50_000,
 		oneEvents:  20_000,
 		manyEvents: 300_000,
 		memory: []int{
@@ -63,7 +65,7 @@ var (
 		stored:    200_000,
 		users:     10_000,
 	}
-	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000,
+	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, perKind: 5_000, oneEvents: 2_000, manyEvents: 50_000,
 		memory: []int{
 			10_000,
 			100_000,
@@ -99,7 +101,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, single, ways, suppressed, csv, events, urgent, "+
+		"measurements to run: accept, deliver, kinds, single, ways, suppressed, csv, events, urgent, "+
 			"hostile, stranger, slow, failover, agenda, idle, memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
@@ -162,6 +164,7 @@ func (b *bench) parts() []part {
 	return []part{
 		{"accept", b.accept},
 		{"deliver", b.deliverAll},
+		{"kinds", b.kinds},
 		{"single", b.single},
 		{"ways", b.ways},
 		{"suppressed", b.suppressed},

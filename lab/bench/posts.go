@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // postsAll measures updates that are posted to an endpoint, and how fast the mail
@@ -86,7 +87,7 @@ func (b *bench) postsDelay(be *backend) error {
 	r, err := b.newRig(be, &rigOptions{
 		concurrency: atOnce,
 		hooksTo:     provider.URL,
-		providers:   []string{"sg"},
+		kind:        simulator.SendGrid,
 		eventDelay:  time.Millisecond,
 		env:         []string{"SAFEDELIVR_ENDPOINT_NETWORKS=127.0.0.0/8"},
 	})

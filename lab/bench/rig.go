@@ -93,7 +93,7 @@ type rigOptions struct {
 	concurrency int           // calls at once per provider
 	webhooks    bool          // the simulator posts events to the product
 	hooksTo     string        // or to this URL
-	providers   []string      // providers that the product uses; nil: both
+	kind        string        // of the only provider that the product uses; "": SendGrid and Mailgun
 	eventDelay  time.Duration
 	perCall     int                      // recipients per call; 0: 1,000
 	timeout     time.Duration            // of a call; 0: the default
@@ -246,9 +246,13 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		"--event-delay",
 		o.eventDelay.String(),
 	}
-	for _, a := range simulated.Usual.Accounts("") {
-		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s%s",
-			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, hook(a.Name)))
+	used, port, err := pairOf(o.kind)
+	if err != nil {
+		return r, err
+	}
+	for _, a := range used.Accounts("") {
+		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s,listen=127.0.0.1:%s%s",
+			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, port, hook(a.Name)))
 	}
 	if r.provide, err = b.start(nil, args...); err != nil {
 		return r, err
@@ -268,9 +272,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if o.timeout > 0 {
 		more = append(more, "TIMEOUT="+o.timeout.String())
 	}
-	for _, v := range simulated.Usual.Settings(r.simURL, more...) {
+	if used.Silent(used[0].Name) {
+		more = append(more, "PORT="+port)
+	}
+	for _, v := range used.Settings(r.simURL, more...) {
 		provider, _, _ := strings.Cut(strings.TrimPrefix(v, "SAFEDELIVR_PROVIDERS_"), "_")
-		if len(o.providers) == 0 || strings.EqualFold(provider, o.providers[0]) {
+		if o.kind == "" || strings.EqualFold(provider, used[0].Name) {
 			r.env = append(r.env, v)
 		}
 	}
@@ -286,6 +293,21 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		_, err := r.sim.Accounts(b.ctx)
 		return err == nil && r.ready(), b.ctx.Err()
 	})
+}
+
+// pairOf returns simulated providers, of which the first is of a kind, and a port of this machine for a mail server.
+func pairOf(kind string) (p simulated.Pair, port string, err error) {
+	at, err := freeAddr()
+	if err != nil {
+		return p, "", err
+	}
+	_, port, _ = net.SplitHostPort(at)
+	switch kind {
+	case "", simulator.SendGrid:
+		return simulated.Usual, port, nil
+	}
+	p, err = simulated.NewPair(kind, simulator.SendGrid)
+	return p, port, err
 }
 
 // setUp creates the schema, a user who never reaches the limits that are counted, a hostile

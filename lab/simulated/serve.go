@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -29,10 +30,10 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, before func()) e
 	return nil
 }
 
-// ServeSMTP serves an account that takes mail by SMTP or LMTP on a free port of this machine, until the simulator is
-// closed.
-func ServeSMTP(ctx context.Context, s *simulator.Simulator, account string) (*net.TCPAddr, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// ServeSMTP serves an account that takes mail by SMTP or LMTP at an address, or on a free port of this machine if that is
+// empty, until the simulator is closed.
+func ServeSMTP(ctx context.Context, s *simulator.Simulator, account, address string) (*net.TCPAddr, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(address, "127.0.0.1:0"))
 	if err != nil {
 		return nil, err
 	}

@@ -188,7 +188,7 @@ func (p *Pair) Open(ctx context.Context, s *simulator.Simulator, hooks string) e
 		if !p[i].server {
 			continue
 		}
-		at, err := ServeSMTP(ctx, s, a.Name)
+		at, err := ServeSMTP(ctx, s, a.Name, "")
 		if err != nil {
 			return err
 		}
