@@ -28,7 +28,7 @@ var shape = map[string]int{
 	"exported names of models":        439,
 	"exported names of service":       30,
 	longFunctions:                     20,
-	"thousands of lines, at most":     150, // of Go, and of the part of the OpenAPI document that is not generated
+	"thousands of lines, at most":     151, // of Go, and of the part of the OpenAPI document that is not generated
 	linesOfRest:                       120,
 	linesOfKind:                       2200,
 	linesOfLargest:                    1200,

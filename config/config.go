@@ -245,6 +245,7 @@ type Provider struct {
 	// verifies webhooks, too, while the key is being changed
 	WebhookKeyOld    string `koanf:"webhook_key_old"`
 	settings.Server  `koanf:",squash"`
+	settings.OAuth   `koanf:",squash"`
 	settings.Bounces `koanf:",squash"`
 	settings.Amazon  `koanf:",squash"`
 	// `none` if the provider cannot reach this server: mail that it accepted counts as delivered, marked `unconfirmed`

@@ -10,7 +10,7 @@ import (
 // The settings that a process takes over while it runs. A provider's are those in providerSecrets, too.
 var (
 	reloadable         = []string{"log", "github.client_secret", "github.operators", "github.logins", "github.orgs"}
-	providerReloadable = []string{"access_key_id", "topics"}
+	providerReloadable = []string{"access_key_id", "topics", "oauth_client_id"}
 )
 
 // NeedRestart returns the sorted names of the settings in which next differs and that a process reads only when it

@@ -17,7 +17,7 @@ const fileSuffix = "_file"
 var (
 	secrets         = []string{"store", "cassandra.password", "amqp.url", "github.client_secret"}
 	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old", "password", "secret_key", "secret_access_key",
-		"bounce_imap_password"}
+		"oauth_client_secret", "oauth_refresh_token", "bounce_imap_password"}
 )
 
 // maxSecret bounds the size of a file with a secret, in bytes.

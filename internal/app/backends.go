@@ -223,6 +223,7 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 		Timeout:       c.Timeout,
 		MaxConns:      c.Concurrency,
 		Server:        c.Server,
+		OAuth:         c.OAuth,
 		Bounces:       c.Bounces,
 		Amazon:        c.Amazon,
 	}

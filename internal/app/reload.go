@@ -54,6 +54,7 @@ func (a *App) Reload(next *config.Config) error {
 func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
 	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
 	s.APIKey, s.Pair, s.Password, s.BouncePassword = n.APIKey, n.Pair, n.Password, n.BouncePassword
+	s.ClientID, s.ClientSecret, s.RefreshToken = n.ClientID, n.ClientSecret, n.RefreshToken
 	s.AccessKeyID, s.SecretAccessKey, s.Topics = n.AccessKeyID, n.SecretAccessKey, n.Topics
 	s.WebhookKey, s.WebhookKeyOld, s.Events = n.WebhookKey, n.WebhookKeyOld, n.Events
 	return s

@@ -12,7 +12,7 @@ type Server struct {
 	TLS string `koanf:"tls" oneof:"none,starttls,tls"`
 	// user at the mail server; a relay that knows this machine needs none
 	User string `koanf:"user"`
-	// password of the user, or an access token if the server takes only XOAUTH2
+	// password of the user, or an access token if the server takes only XOAUTH2. `oauth_token_url` gets new tokens
 	Password string `koanf:"password"`
 }
 
@@ -22,6 +22,21 @@ const (
 	StartTLS = "starttls" // by a command
 	NoTLS    = "none"
 )
+
+// OAuth are the settings of a mail server at which access tokens take the place of passwords. Without a URL there are none.
+type OAuth struct {
+	// URL at which a mail service gives access tokens, like `https://oauth2.googleapis.com/token`; see
+	// [access tokens](smtp.md#access-tokens)
+	TokenURL string `koanf:"oauth_token_url"`
+	// ID of the client that gets the tokens
+	ClientID string `koanf:"oauth_client_id"`
+	// secret of that client
+	ClientSecret string `koanf:"oauth_client_secret"`
+	// refresh token of the user. Without one, the client gets tokens in its own name
+	RefreshToken string `koanf:"oauth_refresh_token"`
+	// what the tokens are for, with spaces between, like `https://outlook.office365.com/.default`
+	Scope string `koanf:"oauth_scope"`
+}
 
 // Bounces are the settings of the mailbox to which SMTP and LMTP servers send reports. Without an address there are none.
 type Bounces struct {
@@ -39,6 +54,6 @@ type Bounces struct {
 	BounceTLS string `koanf:"bounce_imap_tls" oneof:"none,starttls,tls"`
 	// user at the IMAP server
 	BounceUser string `koanf:"bounce_imap_user"`
-	// password of the user at the IMAP server
+	// password of the user at the IMAP server. With `oauth_token_url` the access token takes its place
 	BouncePassword string `koanf:"bounce_imap_password"`
 }

@@ -1,11 +1,7 @@
 package smtp
 
 import (
-	"cmp"
-	"crypto/tls"
-	"net"
 	"net/mail"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -38,39 +34,11 @@ func checkBounces(s *settings.Settings) (errs []error) {
 	if len(s.WebhookKey) < minKey || s.WebhookKeyOld != "" && len(s.WebhookKeyOld) < minKey {
 		wrong("webhook_key", "must be a secret of at least "+strconv.Itoa(minKey)+" characters: it signs reports")
 	}
-	switch mode := cmp.Or(b.BounceTLS, common.TLS); {
-	case (b.BounceMaildir == "") == (b.BounceHost == ""):
-		wrong("bounce_maildir", "set either this or bounce_imap_host: where the reports are read")
-	case b.BounceMaildir != "" && !filepath.IsAbs(b.BounceMaildir):
-		wrong("bounce_maildir", "must be an absolute path")
-	case b.BounceHost == "":
-	case net.ParseIP(b.BounceHost) == nil && !settings.ValidDomain("a."+b.BounceHost):
-		wrong("bounce_imap_host", "must be a name or an address without a port, like imap.example.com")
-	case imapPorts[mode] == 0:
-		wrong("bounce_imap_tls", "must be none, starttls or tls")
-	case mode == common.NoTLS && !local(b.BounceHost):
-		wrong("bounce_imap_tls", "none is only for a server on this machine: the password would be readable on the way")
-	case b.BounceUser == "" || b.BouncePassword == "":
-		wrong("bounce_imap_user", "user and password are required")
-	}
-	return errs
+	return append(errs, mailbox.Check(s)...)
 }
-
-// imapPorts are the usual ports of IMAP.
-var imapPorts = map[string]int{common.TLS: 993, common.StartTLS: 143, common.NoTLS: 143}
 
 // mailbox returns the mailbox with reports.
 func (p *Adapter) mailbox() mailbox.Mailbox {
-	b := &p.bounces
-	if b.BounceMaildir != "" {
-		return mailbox.Maildir(b.BounceMaildir)
-	}
-	mode := cmp.Or(b.BounceTLS, common.TLS)
-	return &mailbox.IMAP{
-		Address:  net.JoinHostPort(b.BounceHost, strconv.Itoa(cmp.Or(b.BouncePort, imapPorts[mode]))),
-		Security: mode,
-		TLS:      &tls.Config{ServerName: b.BounceHost, RootCAs: p.roots, MinVersion: tls.VersionTLS12},
-		User:     b.BounceUser,
-		Password: p.account.Load().mailbox,
-	}
+	a := p.account.Load()
+	return mailbox.New(&p.bounces, a.mailbox, a.tokens, p.roots)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
@@ -100,13 +101,14 @@ func fits(codes []string, r parse.Reply) bool {
 func (p *Adapter) failed(at stage, err error, who models.Set) models.Part {
 	var reply *smtp.SMTPError
 	var certificate *tls.CertificateVerificationError
+	var noToken *oauth.RefusedError
 	switch {
 	case errors.As(err, &reply):
 		return p.refused(at, reply, who)
 	case errors.As(err, &certificate):
 		return models.Part{Class: models.AccountClass, Recipients: who,
 			Text: "the certificate of the server is not valid: " + parse.Text(certificate.Err.Error())}
-	case errors.Is(err, errNoLogin):
+	case errors.Is(err, errNoLogin), errors.As(err, &noToken):
 		return models.Part{Class: models.AccountClass, Recipients: who, Status: http.StatusUnauthorized, Text: err.Error()}
 	}
 	return models.Part{Class: models.Unavailable, Recipients: who,

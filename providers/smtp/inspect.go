@@ -25,8 +25,8 @@ func (p *Adapter) Inspect(ctx context.Context, _ string) (inspect.Account, error
 		if part.Class != models.AccountClass {
 			return a, fmt.Errorf("the mail server %s cannot be reached: %s", p.address, part.Text)
 		}
-		a.Add(inspect.Wrong, "account", "the mail server refuses it: "+part.Text,
-			"Set user, password and tls as the operator of the server says.")
+		a.Add(inspect.Wrong, "account", "cannot log in: "+part.Text,
+			"Set user, password or access tokens, and tls as the operator of the server says.")
 		return a, nil
 	}
 	defer s.abort()

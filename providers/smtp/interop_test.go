@@ -1,14 +1,12 @@
 package smtp
 
 import (
-	"slices"
-
-	common "github.com/safedelivr/safedelivr/models/settings"
-
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,14 +16,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	common "github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth/oauthtest"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
 // backend is a server of go-smtp with one user. It has the mails that it took.
 type backend struct {
 	mechanisms []string
-	refuse     map[string]bool // recipients whose mail is refused at its end
+	tokens     *oauthtest.Server // whose tokens XOAUTH2 takes; nil: one that never changes
+	refuse     map[string]bool   // recipients whose mail is refused at its end
 
 	mu    sync.Mutex
 	login []string // how users logged in
@@ -69,6 +71,9 @@ func (s *backendSession) Auth(mechanism string) (sasl.Server, error) {
 		}}, nil
 	case "XOAUTH2":
 		return &dialogue{initial: true, end: func(answers []string) error {
+			if s.tokens != nil {
+				return noted(s.tokens.Valid("ann", answers[0]))
+			}
 			return noted(answers[0] == "user=ann\x01auth=Bearer s3cret\x01\x01")
 		}}, nil
 	}
@@ -178,6 +183,61 @@ func TestLogins(t *testing.T) {
 	parts := p.Send(t.Context(), c)
 	require.Equal(t, "account", classes(t, c, parts))
 	require.Contains(t, parts[0].Text, "offers no way to log in")
+}
+
+// TestAccessTokens: the adapter logs in with tokens of a token server. A token that was revoked is replaced without a
+// refusal that anybody sees. Without a token nothing is sent, and texts have no secrets.
+func TestAccessTokens(t *testing.T) {
+	t.Parallel()
+	tokens := oauthtest.New(t, "r3fresh")
+	b := &backend{mechanisms: []string{sasl.Plain, oauth.Mechanism}, tokens: tokens}
+	p := newAdapter(t, &server{address: b.serve(t, nil, common.NoTLS, false)}, func(s *settings.Settings) {
+		s.User, s.OAuth = "ann", tokens.OAuth
+	})
+	send := func(class string) string {
+		t.Helper()
+		c := call(1)
+		parts := p.Send(t.Context(), c)
+		require.Equal(t, class, classes(t, c, parts), "%+v", parts)
+		return parts[0].Text
+	}
+	send("accepted")
+	require.Equal(t, []string{oauth.Mechanism}, b.login, "a password is never asked for")
+	tokens.Revoke()
+	p.sessions.close()
+	send("accepted")
+	require.Equal(t, []string{oauth.Mechanism, oauth.Mechanism}, b.login)
+
+	s := settings.Settings{Server: common.Server{User: "ann"}, OAuth: tokens.OAuth}
+	s.RefreshToken = "0ther"
+	p.SetKeys(s)
+	require.Equal(t, "the token server gives no access token: invalid_grant", send("account"))
+	a, err := p.Inspect(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, inspect.Wrong, a.Findings[0].State)
+	require.Contains(t, a.Findings[0].Text, "the token server gives no access token: invalid_grant")
+	s.OAuth = tokens.OAuth
+	s.TokenURL = "http://127.0.0.1:1/"
+	p.SetKeys(s)
+	require.Contains(t, send("unavailable"), "the token server cannot be asked")
+	p.SetKeys(settings.Settings{Server: common.Server{User: "ann"}, OAuth: tokens.OAuth})
+	send("accepted")
+	require.Len(t, b.to, 3)
+}
+
+// TestEchoedToken: a server that repeats what it was sent does not bring a token into a text.
+func TestEchoedToken(t *testing.T) {
+	t.Parallel()
+	tokens := oauthtest.New(t, "")
+	first := "t0ken-1"
+	_, said, err := oauth.Client("ann", first).Start()
+	require.NoError(t, err)
+	s := newServer(t, map[string]string{"AUTH": "535 what is " + base64.StdEncoding.EncodeToString(said) + " or " + first},
+		"AUTH XOAUTH2")
+	c := call(1)
+	parts := newAdapter(t, s, func(s *settings.Settings) { s.User, s.OAuth = "ann", tokens.OAuth }).Send(t.Context(), c)
+	require.Equal(t, "account", classes(t, c, parts))
+	require.Equal(t, "what is <secret> or <secret>", parts[0].Text)
 }
 
 // TestCertificates: mail and passwords go only to a server whose certificate is valid.

@@ -332,6 +332,12 @@ func TestChecks(t *testing.T) {
 		change(&s)
 		return s
 	}
+	withTokens := func(change func(*settings.Settings)) settings.Settings {
+		return with(func(s *settings.Settings) {
+			s.Password, s.TokenURL, s.ClientID, s.RefreshToken = "", "https://x.test/token", "c", "r"
+			change(s)
+		})
+	}
 	for name, c := range map[string]struct {
 		s    settings.Settings
 		want []string
@@ -352,6 +358,18 @@ func TestChecks(t *testing.T) {
 		}), []string{"tls"}},
 		"LMTP through a socket": {with(func(s *settings.Settings) { s.Kind, s.Host = "lmtp", "/run/lmtp" }), nil},
 		"SMTP through a socket": {with(func(s *settings.Settings) { s.Host = "/run/smtp" }), []string{"host"}},
+		"access tokens":         {withTokens(func(*settings.Settings) {}), nil},
+		"tokens of a client": {withTokens(func(s *settings.Settings) {
+			s.ClientSecret, s.RefreshToken, s.TokenURL = "s", "", "http://127.0.0.1/"
+		}), nil},
+		"tokens for nobody":        {withTokens(func(s *settings.Settings) { s.User = "" }), []string{"user"}},
+		"tokens and a password":    {withTokens(func(s *settings.Settings) { s.Password = "p" }), []string{"password"}},
+		"tokens without a secret":  {withTokens(func(s *settings.Settings) { s.RefreshToken = "" }), []string{"oauth_client_secret"}},
+		"tokens, readable":         {withTokens(func(s *settings.Settings) { s.TokenURL = "http://x.test/" }), []string{"oauth_token_url"}},
+		"tokens, a password in it": {withTokens(func(s *settings.Settings) { s.TokenURL = "https://a:b@x.test/" }), []string{"oauth_token_url"}},
+		"tokens, no host":          {withTokens(func(s *settings.Settings) { s.TokenURL = "x.test/token" }), []string{"oauth_token_url"}},
+		"half the settings of tokens": {with(func(s *settings.Settings) { s.ClientID = "c" }),
+			[]string{"oauth_token_url", "oauth_client_secret", "password"}},
 	} {
 		var got []string
 		for _, err := range Check(c.s) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	common "github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
@@ -144,7 +145,7 @@ func (p *Adapter) dial(ctx context.Context, end time.Time) (*session, error) {
 	}
 	s.CommandTimeout, s.SubmissionTimeout = p.timeout, p.timeout
 	if err = s.Hello(p.hello); err == nil {
-		err = p.logIn(s)
+		err = p.logIn(ctx, s)
 	}
 	if err != nil {
 		s.abort()
@@ -176,7 +177,7 @@ func (p *Adapter) greet(ctx context.Context, c *conn) (*session, error) {
 
 var errNoLogin = errors.New("the server offers no way to log in that is known here, like PLAIN, LOGIN or SCRAM-SHA-256")
 
-// mechanisms are the ways to log in, the first that a server offers. With XOAUTH2 the password is an access token.
+// mechanisms are the ways to log in with a password, the first that a server offers.
 var mechanisms = []struct {
 	name string
 	auth func(user, password, host string) auth.Auth
@@ -185,7 +186,6 @@ var mechanisms = []struct {
 	{"LOGIN", func(user, password, host string) auth.Auth { return auth.LoginAuth(user, password, host, true) }},
 	{"SCRAM-SHA-256", func(user, password, _ string) auth.Auth { return auth.ScramSHA256Auth(user, password) }},
 	{"CRAM-MD5", func(user, password, _ string) auth.Auth { return auth.CRAMMD5Auth(user, password) }},
-	{"XOAUTH2", func(user, token, _ string) auth.Auth { return auth.XOAuth2Auth(user, token) }},
 }
 
 // login implements sasl.Client with a mechanism of go-mail.
@@ -202,16 +202,31 @@ func (l login) Start() (string, []byte, error) {
 // Next implements sasl.Client.
 func (l login) Next(challenge []byte) ([]byte, error) { return l.Auth.Next(challenge, true) }
 
-// logIn logs in, if there is an account.
-func (p *Adapter) logIn(s *session) error {
+// logIn logs in, if there is an account. A password may be an access token.
+func (p *Adapter) logIn(ctx context.Context, s *session) error {
 	a := p.account.Load()
 	if s.account = a; a.user == "" {
 		return nil
+	}
+	if a.tokens != nil {
+		return a.tokens.Use(ctx, func(token string) (bool, error) {
+			err := s.withToken(a.user, token)
+			var reply *smtp.SMTPError
+			return errors.As(err, &reply) && reply.Code >= 500, err
+		})
 	}
 	for _, m := range mechanisms {
 		if s.SupportsAuth(m.name) {
 			return s.Auth(login{m.auth(a.user, a.password, p.host), p.host})
 		}
 	}
-	return errNoLogin
+	return s.withToken(a.user, a.password)
+}
+
+// withToken logs in with an access token.
+func (s *session) withToken(user, token string) error {
+	if !s.SupportsAuth(oauth.Mechanism) {
+		return errNoLogin
+	}
+	return s.Auth(oauth.Client(user, token))
 }

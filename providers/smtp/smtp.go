@@ -19,6 +19,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	common "github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
@@ -46,8 +47,9 @@ type Adapter struct {
 // account is replaced as a whole while the adapter is in use.
 type account struct {
 	user, password, before string
-	keys                   [2]string // of the tokens in reports; the first makes new ones
-	mailbox                string    // password of the mailbox with reports
+	tokens                 *oauth.Source // access tokens in place of passwords; nil: none
+	keys                   [2]string     // of the tokens in reports; the first makes new ones
+	mailbox                string        // password of the mailbox with reports
 }
 
 var _ models.Adapter = (*Adapter)(nil)
@@ -85,9 +87,10 @@ func Check(s settings.Settings) []error {
 	case mode == common.NoTLS && !local(s.Host):
 		wrong("tls", "none is only for a server on this machine: passwords and mail would be readable on the way")
 	}
-	if (s.User == "") != (s.Password == "") {
+	if s.OAuth == (common.OAuth{}) && (s.User == "") != (s.Password == "") {
 		wrong("user", "user and password belong together")
 	}
+	errs = append(errs, oauth.Check(&s)...)
 	if s.Events == models.EventsWebhook {
 		wrong("events", "must be none: a server that takes mail by SMTP reports no events to a URL")
 	}
@@ -133,7 +136,7 @@ func New(s settings.Settings) (*Adapter, error) {
 // flight keep theirs.
 func (p *Adapter) SetKeys(s settings.Settings) {
 	a := &account{user: s.User, password: s.Password, keys: [2]string{s.WebhookKey, s.WebhookKeyOld},
-		mailbox: s.BouncePassword}
+		tokens: oauth.New(&s.OAuth), mailbox: s.BouncePassword}
 	if old := p.account.Load(); old != nil {
 		a.before = old.password
 	}
@@ -192,13 +195,13 @@ var errNoWebhooks = &models.WebhookError{
 	Status: http.StatusNotFound, Code: "not_configured", Detail: "a server that takes mail by SMTP has no webhooks",
 }
 
-// words returns a text of the server for storing: without addresses and without the password. A server that does not
-// know a command may repeat it, so that words removes the password as it was sent, too.
+// words returns a text of the server for storing: without addresses and without the password or access token. A server
+// that does not know a command may repeat it, so that words removes them as they were sent, too.
 func (p *Adapter) words(text string) string {
 	a, encode := p.account.Load(), base64.StdEncoding.EncodeToString
 	secrets := []string{a.password, a.before, a.mailbox}
 	if a.password != "" {
 		secrets = append(secrets, encode([]byte("\x00"+a.user+"\x00"+a.password)), encode([]byte(a.password)))
 	}
-	return parse.Text(text, secrets...)
+	return parse.Text(text, append(secrets, a.tokens.Written(a.user, p.bounces.BounceUser)...)...)
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth/oauthtest"
 )
 
 // dovecot are the settings of a Dovecot 2.3 that keeps the mail of each user in DIR/mail.
@@ -36,8 +38,15 @@ mail_location = maildir:DIR/mail
 default_internal_user = INTERNAL
 default_internal_group = GROUP
 default_login_user = LOGIN
+auth_mechanisms = plain xoauth2
+passdb {
+  driver = oauth2
+  mechanisms = xoauth2
+  args = DIR/oauth2.conf
+}
 passdb {
   driver = static
+  mechanisms = plain
   args = password=s3cret
 }
 userdb {
@@ -56,6 +65,15 @@ service imap-login {
 service anvil {
   chroot =
 }
+`
+
+// introspection has Dovecot ask about access tokens.
+const introspection = `
+introspection_mode = get
+introspection_url = URL?token=
+username_attribute = username
+active_attribute = active
+active_value = true
 `
 
 // TestDovecot: an inbox of Dovecot behaves as a Maildir does, with each encryption, and so does the Maildir below it.
@@ -89,6 +107,9 @@ func TestDovecot(t *testing.T) {
 	file := filepath.Join(dir, "dovecot.conf")
 	require.NoError(t, os.WriteFile(file, []byte(strings.NewReplacer("DIR", dir, "INTERNAL", internal, "LOGIN", login,
 		"GROUP", inGroup, "UID", uid, "GID", gid, "PORT0", ports[0], "PORT1", ports[1]).Replace(dovecot)), 0o600))
+	tokens := oauthtest.New(t, "")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "oauth2.conf"),
+		[]byte(strings.ReplaceAll(introspection, "URL", tokens.About("ann"))), 0o644))
 	for _, name := range []string{"mail", "mail/tmp", "mail/new", "mail/cur"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		require.NoError(t, os.Chown(filepath.Join(dir, name), n, -1))
@@ -138,5 +159,12 @@ func TestDovecot(t *testing.T) {
 		wrong := *box
 		wrong.Password = "wrong"
 		require.Error(t, wrong.Check(t.Context()))
+		source := oauth.New(&tokens.OAuth)
+		byToken := &IMAP{Address: box.Address, Security: security, TLS: client, User: "ann", Tokens: source}
+		require.NoError(t, byToken.Check(t.Context()))
+		tokens.Revoke()
+		require.NoError(t, byToken.Check(t.Context()), "it gets a new token")
+		byToken.User = "bo"
+		require.Error(t, byToken.Check(t.Context()), "the token is not for that user")
 	}
 }

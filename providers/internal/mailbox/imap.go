@@ -11,6 +11,7 @@ import (
 	"github.com/emersion/go-imap/v2/imapclient"
 
 	"github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
 )
 
 // window is how many mails of an inbox are searched at once: an answer is in memory.
@@ -22,6 +23,7 @@ type IMAP struct {
 	Security       string // settings.TLS, settings.StartTLS or settings.NoTLS
 	TLS            *tls.Config
 	User, Password string
+	Tokens         *oauth.Source // access tokens in place of the password; nil: none
 }
 
 var _ Mailbox = (*IMAP)(nil)
@@ -58,7 +60,7 @@ func (m *IMAP) open(ctx context.Context) (c *imapclient.Client, mails uint32, st
 		c = imapclient.New(conn, nil)
 	}
 	if err = c.WaitGreeting(); err == nil {
-		err = c.Login(m.User, m.Password).Wait()
+		err = m.logIn(ctx, c)
 	}
 	if err != nil {
 		stop()
@@ -70,6 +72,18 @@ func (m *IMAP) open(ctx context.Context) (c *imapclient.Client, mails uint32, st
 		return nil, 0, nil, err
 	}
 	return c, inbox.NumMessages, stop, nil
+}
+
+// logIn logs in with the password or an access token.
+func (m *IMAP) logIn(ctx context.Context, c *imapclient.Client) error {
+	if m.Tokens == nil {
+		return c.Login(m.User, m.Password).Wait()
+	}
+	return m.Tokens.Use(ctx, func(token string) (bool, error) {
+		err := c.Authenticate(oauth.Client(m.User, token))
+		var no *imap.Error
+		return errors.As(err, &no), err
+	})
 }
 
 // Each implements Mailbox. It begins with the newest mails, so that those that it removes change the numbers of none that

@@ -16,10 +16,13 @@ import (
 	"github.com/emersion/go-imap/v2"
 	"github.com/emersion/go-imap/v2/imapserver"
 	"github.com/emersion/go-imap/v2/imapserver/imapmemserver"
+	"github.com/emersion/go-sasl"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models/settings"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth"
+	"github.com/safedelivr/safedelivr/providers/internal/oauth/oauthtest"
 )
 
 // fixture is a mailbox into which a test can put mails.
@@ -178,29 +181,11 @@ func TestIMAP(t *testing.T) {
 			memory := imapmemserver.New()
 			memory.AddUser(user)
 			forServer, forClient := secure(t)
-			o := &imapserver.Options{Caps: c.caps, InsecureAuth: true, NewSession: func(*imapserver.Conn) (imapserver.Session,
+			o := &imapserver.Options{Caps: c.caps, NewSession: func(*imapserver.Conn) (imapserver.Session,
 				*imapserver.GreetingData, error) {
 				return memory.NewSession(), nil, nil
 			}}
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			address := l.Addr().String()
-			switch c.security {
-			case settings.StartTLS:
-				o.TLSConfig = forServer
-			case settings.TLS:
-				l = tls.NewListener(l, forServer)
-			}
-			server := imapserver.New(o)
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = server.Serve(l)
-			}()
-			t.Cleanup(func() {
-				_ = server.Close()
-				<-ended
-			})
+			address := serve(t, o, c.security, forServer)
 			box := &IMAP{Address: address, Security: c.security, TLS: forClient, User: "ann", Password: "s3cret"}
 			behaves(t, fixture{box, func(t *testing.T, text string) {
 				_, err := user.Append("INBOX", literal{strings.NewReader(text)}, &imap.AppendOptions{})
@@ -221,6 +206,111 @@ func TestIMAP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// serve runs an IMAP server and returns where it listens.
+func serve(t *testing.T, o *imapserver.Options, security string, secure *tls.Config) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	o.InsecureAuth = true
+	switch security {
+	case settings.StartTLS:
+		o.TLSConfig = secure
+	case settings.TLS:
+		l = tls.NewListener(l, secure)
+	}
+	server := imapserver.New(o)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+	return address
+}
+
+// byToken is a session of a user who logs in with an access token.
+type byToken struct {
+	*imapmemserver.UserSession
+	tokens *oauthtest.Server
+}
+
+// AuthenticateMechanisms implements imapserver.SessionSASL.
+func (byToken) AuthenticateMechanisms() []string { return []string{oauth.Mechanism} }
+
+// Authenticate implements imapserver.SessionSASL.
+func (s byToken) Authenticate(string) (sasl.Server, error) {
+	return &tokenServer{tokens: s.tokens}, nil
+}
+
+// Login implements imapserver.Session.
+func (byToken) Login(string, string) error { return imapserver.ErrAuthFailed }
+
+// tokenServer implements sasl.Server. It says why a token is refused before it refuses it, as services do.
+type tokenServer struct {
+	tokens  *oauthtest.Server
+	refused bool
+}
+
+// Next implements sasl.Server.
+func (s *tokenServer) Next(answer []byte) (challenge []byte, done bool, err error) {
+	switch {
+	case answer == nil:
+		return []byte{}, false, nil
+	case s.refused:
+		return nil, false, imapserver.ErrAuthFailed
+	case !s.tokens.Valid("ann", string(answer)):
+		s.refused = true
+		return []byte(`{"status":"400"}`), false, nil
+	}
+	return nil, true, nil
+}
+
+// TestIMAPWithTokens: an access token takes the place of the password, and a new one that of a token that was revoked.
+func TestIMAPWithTokens(t *testing.T) {
+	t.Parallel()
+	user, tokens := imapmemserver.NewUser("ann", "s3cret"), oauthtest.New(t, "r3fresh")
+	require.NoError(t, user.Create("INBOX", nil))
+	for _, caps := range []imap.CapSet{
+		{imap.CapIMAP4rev1: {}, imap.CapUIDPlus: {}},
+		{imap.CapIMAP4rev1: {}, imap.CapUIDPlus: {}, imap.CapSASLIR: {}},
+	} {
+		address := serve(t, &imapserver.Options{Caps: caps, NewSession: func(*imapserver.Conn) (imapserver.Session,
+			*imapserver.GreetingData, error) {
+			return byToken{imapmemserver.NewUserSession(user), tokens}, nil, nil
+		}}, settings.NoTLS, nil)
+		source := oauth.New(&tokens.OAuth)
+		box := &IMAP{Address: address, Security: settings.NoTLS, User: "ann", Tokens: source}
+		require.NoError(t, box.Check(t.Context()))
+		_, err := user.Append("INBOX", literal{strings.NewReader("Subject: remove\r\n\r\n")}, &imap.AppendOptions{})
+		require.NoError(t, err)
+		require.Len(t, takeAll(t, box, 10), 1)
+		tokens.Revoke()
+		require.NoError(t, box.Check(t.Context()))
+		other := *box
+		other.User = "bo"
+		require.Error(t, other.Check(t.Context()), "the token is not for that user")
+		require.NoError(t, box.Check(t.Context()))
+	}
+}
+
+// TestNew: a password of the mailbox comes before access tokens.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	tokens := oauth.New(&settings.OAuth{TokenURL: "https://x.test/"})
+	b := &settings.Bounces{BounceHost: "imap.x.test", BounceUser: "ann"}
+	require.Same(t, tokens, New(b, "", tokens, nil).(*IMAP).Tokens)
+	require.Nil(t, New(b, "s3cret", tokens, nil).(*IMAP).Tokens)
+	require.Equal(t, "imap.x.test:993", New(b, "", tokens, nil).(*IMAP).Address)
+	b.BounceTLS = settings.StartTLS
+	require.Equal(t, "imap.x.test:143", New(b, "", tokens, nil).(*IMAP).Address)
+	b.BounceMaildir = "/var/mail"
+	require.Equal(t, Maildir("/var/mail"), New(b, "", tokens, nil))
 }
 
 // literal implements imap.LiteralReader.

@@ -29,6 +29,7 @@ type Settings struct {
 
 	settings.Pair   // of kinds whose API key has two parts
 	settings.Server // of SMTP and LMTP
+	settings.OAuth  // in place of passwords
 	settings.Bounces
 	settings.Amazon // of Amazon SES
 }
