@@ -30,7 +30,7 @@ var shape = map[string]int{
 	longFunctions:                     20,
 	"thousands of lines, at most":     151, // of Go, and of the part of the OpenAPI document that is not generated
 	linesOfRest:                       120,
-	linesOfKind:                       2200,
+	linesOfKind:                       2300,
 	linesOfLargest:                    1200,
 	linesOfWays:                       6500,
 	linesOfDialect:                    1500,

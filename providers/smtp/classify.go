@@ -4,14 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"net/textproto"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/emersion/go-smtp"
-
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/esmtp"
 	"github.com/safedelivr/safedelivr/providers/internal/oauth"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
@@ -52,18 +52,15 @@ var rules = []struct {
 }
 
 // refused returns the part of a reply that refuses a mail to who.
-func (p *Adapter) refused(at stage, e *smtp.SMTPError, who models.Set) models.Part {
-	enhanced := ""
-	if c := e.EnhancedCode; c[0] > 0 {
-		enhanced = strconv.Itoa(c[0]) + "." + strconv.Itoa(c[1]) + "." + strconv.Itoa(c[2])
-	}
-	reply := parse.NewReply(strconv.Itoa(e.Code), enhanced, e.Message)
-	part := models.Part{Recipients: who, Status: e.Code, Reason: reply.Reason(), Text: p.words(e.Message)}
+func (p *Adapter) refused(at stage, e *textproto.Error, who models.Set) models.Part {
+	reply := parse.NewReply(strconv.Itoa(e.Code), "", e.Msg)
+	text := strings.ReplaceAll("\n"+e.Msg, "\n"+reply.Enhanced+" ", "\n")[1:] // it is in each line (RFC 2034, 4)
+	part := models.Part{Recipients: who, Status: e.Code, Reason: reply.Reason(), Text: p.words(text)}
 	if at == recipient && reply.Permanent() && part.Reason == models.MailboxInvalid { // by its words
 		part.Class = models.RejectedRecipient
 		return part
 	}
-	words := strings.ToLower(e.Message[:min(len(e.Message), 1024)])
+	words := strings.ToLower(text[:min(len(text), 1024)])
 	for _, rule := range rules {
 		if len(rule.at) > 0 && !slices.Contains(rule.at, at) ||
 			!(rule.words != nil && rule.words.MatchString(words) || fits(rule.codes, reply)) {
@@ -99,7 +96,7 @@ func fits(codes []string, r parse.Reply) bool {
 
 // failed returns the part of a call to who that failed before its final dot. Nothing was kept.
 func (p *Adapter) failed(at stage, err error, who models.Set) models.Part {
-	var reply *smtp.SMTPError
+	var reply *textproto.Error
 	var certificate *tls.CertificateVerificationError
 	var noToken *oauth.RefusedError
 	switch {
@@ -108,7 +105,7 @@ func (p *Adapter) failed(at stage, err error, who models.Set) models.Part {
 	case errors.As(err, &certificate):
 		return models.Part{Class: models.AccountClass, Recipients: who,
 			Text: "the certificate of the server is not valid: " + parse.Text(certificate.Err.Error())}
-	case errors.Is(err, errNoLogin), errors.As(err, &noToken):
+	case errors.Is(err, esmtp.ErrNoLogin), errors.As(err, &noToken):
 		return models.Part{Class: models.AccountClass, Recipients: who, Status: http.StatusUnauthorized, Text: err.Error()}
 	}
 	return models.Part{Class: models.Unavailable, Recipients: who,

@@ -1,10 +1,10 @@
 package smtp
 
 import (
+	"fmt"
+	"net/textproto"
 	"strings"
 	"testing"
-
-	"github.com/emersion/go-smtp"
 
 	"github.com/safedelivr/safedelivr/models"
 	common "github.com/safedelivr/safedelivr/models/settings"
@@ -27,7 +27,10 @@ func FuzzRefused(f *testing.F) {
 			return // the client takes it for no reply
 		}
 		where := []stage{connecting, sender, recipient, content}[uint(at)%4]
-		reply := &smtp.SMTPError{Code: code, EnhancedCode: smtp.EnhancedCode{class, subject, detail}, Message: text}
+		reply := &textproto.Error{Code: code, Msg: text}
+		if class > 0 {
+			reply.Msg = fmt.Sprintf("%d.%d.%d %s", class, subject, detail, text)
+		}
 		got := p.refused(where, reply, models.SetOf(1))
 		switch {
 		case !got.Class.Refused(), strings.ContainsAny(got.Text, "@\r\n"), strings.Contains(got.Text, "s3cret"):

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	common "github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 )
 
@@ -31,7 +32,7 @@ func (p *Adapter) Inspect(ctx context.Context, _ string) (inspect.Account, error
 	}
 	defer s.abort()
 	text := "is not encrypted, and stays on this machine"
-	if _, secure := s.TLSConnectionState(); secure {
+	if p.tls != common.NoTLS {
 		text = "is encrypted, and the certificate is valid"
 	}
 	a.Add(inspect.OK, "connection", text, "")
@@ -56,6 +57,6 @@ func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 		return models.Request{}, refused
 	}
 	return models.Request{
-		Method: "SMTP", URL: "smtp://" + p.address, ContentType: "message/rfc822", Body: mails[0].raw,
+		Method: "SMTP", URL: "smtp://" + p.address, ContentType: "message/rfc822", Body: mails[0].Content,
 	}, nil
 }

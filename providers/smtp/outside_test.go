@@ -73,10 +73,12 @@ func from(sender string, to ...string) *models.Call {
 // TestOddServer: what odd answers of a server of somebody else mean.
 func TestOddServer(t *testing.T) {
 	o := newOdd(t)
-	for _, mode := range []string{"plain", "packets", "lmtp"} {
+	for _, mode := range []string{"plain", "packets", "lmtp", "pipelined", "packets pipelined", "lmtp pipelined"} {
 		t.Run(mode, func(t *testing.T) { testAnswers(t, o, mode) })
 	}
-	t.Run("together", func(t *testing.T) { testOddTogether(t, o) })
+	for _, mode := range []string{"packets", "packets pipelined"} {
+		t.Run("together, "+mode, func(t *testing.T) { testOddTogether(t, o, mode) })
+	}
 	t.Run("sessions", func(t *testing.T) { testSessions(t, o) })
 }
 
@@ -85,12 +87,12 @@ func testAnswers(t *testing.T, o odd, mode string) {
 	const accepted, invalid = "accepted", "rejected_recipient"
 	s, mails := o.serve(t, mode)
 	p := newAdapter(t, s, func(s *settings.Settings) {
-		if mode == "lmtp" {
+		if strings.HasPrefix(mode, "lmtp") {
 			s.Kind = "lmtp"
 		}
 	})
 	atEnd := "accepted rejected_here accepted"
-	if mode == "lmtp" { // such a refusal is about the recipient
+	if strings.HasPrefix(mode, "lmtp") { // such a refusal is about the recipient
 		atEnd = "accepted rejected_recipient accepted"
 	}
 	for _, c := range []struct {
@@ -155,8 +157,8 @@ func testAnswers(t *testing.T, o odd, mode string) {
 }
 
 // testOddTogether: a mail to several of whom the server refuses one is not sent.
-func testOddTogether(t *testing.T, o odd) {
-	s, mails := o.serve(t, "packets")
+func testOddTogether(t *testing.T, o odd, mode string) {
+	s, mails := o.serve(t, mode)
 	p := newAdapter(t, s)
 	c := from("shop", "ann", "bad", "lines")
 	c.Recipients[0].Role, c.Recipients[1].Role, c.Recipients[2].Role = models.To, models.CC, models.BCC
@@ -189,13 +191,16 @@ func testSessions(t *testing.T, o odd) {
 		{"AUTH, 535", "auth", password("wr0ng"), "account account", "", 0},
 		{"AUTH, 454", "auth454", password("s3cret"), "unavailable unavailable", "", 0},
 		{"AUTH is wanted", "auth", func(*settings.Settings) {}, "account account", "", 0},
+		{"STARTTLS, pipelined", "starttls pipelined", secure, "accepted accepted", "", 2},
+		{"AUTH is wanted, pipelined", "auth pipelined", func(*settings.Settings) {}, "account account", "", 0},
+		{"SIZE is too small, pipelined", "small pipelined", func(*settings.Settings) {}, "rejected_here rejected_here", models.TooLarge, 0},
 		{"SIZE is too small", "small", func(*settings.Settings) {}, "rejected_here rejected_here", models.TooLarge, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, mails := o.serve(t, c.mode)
 			p := newAdapter(t, s, c.change)
 			p.roots = ca.Pool
-			to := from("shop", "ann", "bo")
+			to := from("bare", "ann", "bo") // after STARTTLS, too, a reply may be only a code
 			parts := p.Send(t.Context(), to)
 			require.Equal(t, c.want, classes(t, to, parts), "%+v", parts)
 			require.Equal(t, c.reason, parts[0].Reason, "%+v", parts)

@@ -2,13 +2,11 @@ package smtp
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/emersion/go-smtp"
-
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/esmtp"
 	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
@@ -52,11 +50,8 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 
 // transaction is one mail to one or more recipients.
 type transaction struct {
-	from string
-	to   []string
-	who  models.Set // the recipients, in the order of to
-	id   string
-	raw  []byte
+	esmtp.Mail
+	who models.Set // the recipients, in the order of To
 }
 
 // mails composes the mails of a call, or returns the parts of one that cannot be made.
@@ -69,7 +64,7 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
 		if c.Together() && i > 0 {
-			out[0].to = append(out[0].to, r.Email)
+			out[0].To = append(out[0].To, r.Email)
 			continue
 		}
 		token := p.token(r.Log, c.Attempt)
@@ -80,8 +75,8 @@ func (p *Adapter) mails(c *models.Call) (out []transaction, refused []models.Par
 		if missing != "" {
 			flaws.Lack(r, missing)
 		}
-		out = append(out, transaction{p.returnPath(c.Content.From.Email, token), []string{r.Email}, models.SetOf(r.Log.Recipient()),
-			messageID(c, r), raw})
+		out = append(out, transaction{esmtp.Mail{From: p.returnPath(c.Content.From.Email, token), To: []string{r.Email},
+			ID: messageID(c, r), Content: raw}, models.SetOf(r.Log.Recipient())})
 	}
 	if c.Together() {
 		out[0].who = c.Numbers()
@@ -123,26 +118,34 @@ func (p *Adapter) deliver(ctx context.Context, last, end time.Time, m *transacti
 			return []models.Part{{Class: models.Unavailable, Recipients: m.who,
 				Text: "half of the call's time was over before the server was ready"}}, false
 		}
-		stop := context.AfterFunc(ctx, func() { _ = s.conn.Conn.Close() })
-		w, at, refused, failure := p.envelope(s, m)
-		code := replyCode(failure)
-		if failure != nil && (code == 0 || code == 421) && s.kept { // the server had closed it, and has nothing of the mail
+		stop := context.AfterFunc(ctx, s.abort)
+		usable, i, failure := s.Begin(&m.Mail)
+		if failure == nil {
+			part, usable := p.transfer(s, m)
+			p.end(s, stop() && usable) // this call must not close the connection of another one
+			return []models.Part{part}, usable
+		}
+		at, code := recipient, esmtp.Code(failure)
+		switch i {
+		case 0:
+			at = sender
+		case len(m.To) + 1:
+			at = content
+		}
+		some := at == recipient && len(m.To) > 1 && code >= 400 // one of several is refused
+		if s.kept && (code == 0 || code == 421 && !some) {      // the server had closed it, and has nothing of the mail
 			stop()
 			s.abort()
 			s = nil
 			continue
 		}
-		if w != nil {
-			part, usable := p.transfer(s, w, m)
-			p.end(s, stop() && usable) // this call must not close the connection of another one
-			return []models.Part{part}, usable
-		}
-		if failure != nil {
-			refused = []models.Part{p.failed(at, failure, m.who)}
-		}
-		usable := (failure == nil || code >= 400) && refused[0].Status != 421
 		p.end(s, usable && s.Reset() == nil && stop())
-		return refused, usable && at != sender
+		parts = []models.Part{p.failed(at, failure, m.who)}
+		if some {
+			number := slices.Collect(m.who.All())[i-1]
+			parts = message.Without(m.who, p.failed(at, failure, models.SetOf(number)))
+		}
+		return parts, code >= 400 && code != 421 && at != sender
 	}
 }
 
@@ -155,69 +158,18 @@ func (p *Adapter) end(s *session, usable bool) {
 	}
 }
 
-// replyCode returns the code of the reply that err is; 0: it is none.
-func replyCode(err error) int {
-	var reply *smtp.SMTPError
-	if errors.As(err, &reply) {
-		return reply.Code
-	}
-	return 0
-}
-
-// envelope names the sender and the recipients, and begins the content. refused are the parts of a mail to all with a
-// recipient that was refused.
-func (p *Adapter) envelope(
-	s *session, m *transaction,
-) (w *smtp.DataCommand, at stage, refused []models.Part, err error) {
-	options := &smtp.MailOptions{Size: int64(len(m.raw)), Return: smtp.DSNReturnHeaders, EnvelopeID: m.id}
-	if err := s.Mail(m.from, options); err != nil {
-		return nil, sender, nil, err
-	}
-	notify := &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyFailure, smtp.DSNNotifyDelayed}}
-	numbers := slices.Collect(m.who.All())
-	for i, to := range m.to {
-		err := s.Rcpt(to, notify)
-		if len(m.to) > 1 && replyCode(err) >= 400 {
-			return nil, recipient, message.Without(m.who, p.failed(recipient, err, models.SetOf(numbers[i]))), nil
-		} else if err != nil {
-			return nil, recipient, nil, err
-		}
-	}
-	w, err = s.Data()
-	return w, content, nil, err
-}
-
 // transfer sends the content. usable reports whether the connection can take another mail.
-func (p *Adapter) transfer(s *session, w *smtp.DataCommand, m *transaction) (part models.Part, usable bool) {
-	_, err := w.Write(m.raw)
-	if err != nil {
-		return p.failed(content, err, m.who), false
-	}
-	text := ""
-	if p.lmtp {
-		var all map[string]*smtp.DataResponse
-		var refused smtp.LMTPDataError
-		if all, err = w.CloseWithLMTPResponse(); errors.As(err, &refused) && refused[m.to[0]] != nil {
-			err = refused[m.to[0]]
-		}
-		if r := all[m.to[0]]; r != nil {
-			text, err = r.StatusText, nil
-		}
-	} else {
-		var r *smtp.DataResponse
-		if r, err = w.CloseWithResponse(); r != nil {
-			text = r.StatusText
-		}
-	}
-	switch code := replyCode(err) / 100; {
-	case err == nil, code == 2: // only the first digit counts (RFC 5321, 4.2)
-		return models.Part{Class: models.Accepted, Recipients: m.who, Status: 250, MessageID: m.id,
+func (p *Adapter) transfer(s *session, m *transaction) (part models.Part, usable bool) {
+	text, dot, err := s.End(&m.Mail)
+	switch code := esmtp.Code(err) / 100; {
+	case err == nil:
+		return models.Part{Class: models.Accepted, Recipients: m.who, Status: 250, MessageID: m.ID,
 			Text: p.words(text)}, true
 	case (code == 4 || code == 5) && p.lmtp: // it is about the recipient
 		return p.failed(recipient, err, m.who), true
 	case code == 4 || code == 5:
 		return p.failed(content, err, m.who), true
-	case s.conn.cut():
+	case !dot, s.conn.cut():
 		return p.failed(content, err, m.who), false
 	}
 	return models.Part{Class: models.Unknown, Recipients: m.who,

@@ -65,6 +65,9 @@ func classes(t *testing.T, c *models.Call, parts []models.Part) string {
 	return strings.Join(out, " ")
 }
 
+// ways are how commands reach a server: by what it offers beside the usual.
+var ways = map[string][]string{"one by one": nil, "pipelined": {"PIPELINING"}}
+
 // TestStages: what an answer, or its absence, means at each stage. Before the final dot nothing was kept; after it the
 // outcome is unknown until the reply.
 func TestStages(t *testing.T) {
@@ -98,6 +101,7 @@ func TestStages(t *testing.T) {
 		"DATA, the line breaks":       {map[string]string{"DATA": "drop"}, "unavailable unavailable", "", 0},
 		"DATA, refused":               {map[string]string{"DATA": "554 5.5.1 no valid recipients"}, "rejected_here rejected_here", "", 0},
 		"DATA, the mailbox is full":   {map[string]string{"DATA": "552 5.2.2 mailbox full"}, "rejected_recipient rejected_recipient", models.MailboxFull, 0},
+		"DATA, about a recipient":     {map[string]string{"DATA": "550 5.1.1 no such user"}, "rejected_here rejected_here", "", 0},
 		"the dot, another 2yz":        {map[string]string{".": "251 will forward"}, "accepted accepted", "", 2},
 		"the dot, no refusal":         {map[string]string{".": "354 go on"}, "unknown unavailable", "", 1},
 		"endless replies":             {map[string]string{"MAIL": strings.Repeat("250-more\r\n", 1<<18) + "250 ok"}, "unavailable unavailable", "", 0},
@@ -113,30 +117,32 @@ func TestStages(t *testing.T) {
 		"each reply is only a code": {map[string]string{"": "220", "MAIL": "250", "RCPT": "250", ".": "250", "RSET": "250"},
 			"accepted accepted", "", 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newServer(t, c.replies)
-			p := newAdapter(t, s)
-			to := call(2)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() {
-				select {
-				case <-s.hung:
-					cancel()
-				case <-ctx.Done():
+		for way, caps := range ways {
+			t.Run(name+", "+way, func(t *testing.T) {
+				t.Parallel()
+				s := newServer(t, c.replies, caps...)
+				p := newAdapter(t, s)
+				to := call(2)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					select {
+					case <-s.hung:
+						cancel()
+					case <-ctx.Done():
+					}
+				}()
+				parts := p.Send(ctx, to)
+				require.Equal(t, c.want, classes(t, to, parts), "%+v", parts)
+				require.Len(t, s.taken(), c.taken)
+				if c.reason != "" {
+					require.Equal(t, c.reason, parts[0].Reason, "%+v", parts)
 				}
-			}()
-			parts := p.Send(ctx, to)
-			require.Equal(t, c.want, classes(t, to, parts), "%+v", parts)
-			require.Len(t, s.taken(), c.taken)
-			if c.reason != "" {
-				require.Equal(t, c.reason, parts[0].Reason, "%+v", parts)
-			}
-			for _, part := range parts {
-				require.NotContains(t, part.Text, "@")
-			}
-		})
+				for _, part := range parts {
+					require.NotContains(t, part.Text, "@")
+				}
+			})
+		}
 	}
 }
 
@@ -209,36 +215,42 @@ func TestMessageIDOfSender(t *testing.T) {
 // TestStaleConnection: an idle connection that the server has closed costs a new one, and no mail.
 func TestStaleConnection(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, map[string]string{".": "after 250 ok"})
-	p := newAdapter(t, s)
-	for range 3 {
-		c := call(1)
-		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	for way, caps := range ways {
+		s := newServer(t, map[string]string{".": "after 250 ok"}, caps...)
+		p := newAdapter(t, s)
+		for range 3 {
+			c := call(1)
+			require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)), way)
+		}
+		require.Len(t, s.taken(), 3, way)
+		require.Equal(t, 3, s.conns, way)
 	}
-	require.Len(t, s.taken(), 3)
-	require.Equal(t, 3, s.conns)
 }
 
 // TestTimeout: a server says 421 when it closes an idle connection, which costs a new one, and no mail.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, map[string]string{".": "250 ok\r\n421 4.4.2 timeout exceeded"})
-	p := newAdapter(t, s)
-	for range 3 {
-		c := call(1)
-		require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)))
+	for way, caps := range ways {
+		s := newServer(t, map[string]string{".": "250 ok\r\n421 4.4.2 timeout exceeded"}, caps...)
+		p := newAdapter(t, s)
+		for range 3 {
+			c := call(1)
+			require.Equal(t, "accepted", classes(t, c, p.Send(t.Context(), c)), way)
+		}
+		require.Len(t, s.taken(), 3, way)
+		require.Equal(t, 3, s.conns, way)
 	}
-	require.Len(t, s.taken(), 3)
-	require.Equal(t, 3, s.conns)
 }
 
-// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent. A quoted local part is quoted once, and
+// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent, and enhanced codes are not. A quoted local part is quoted once, and
 // no line is too long.
 func TestSecretsAndQuotes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, map[string]string{"AUTH": "502 unknown: AUTH PLAIN AHNob3AAc2VjcmV0LXBhc3N3b3Jk secret-password"}, "AUTH PLAIN")
 	p := newAdapter(t, s, func(set *settings.Settings) { set.User, set.Password = "shop", "secret-password" })
 	require.Equal(t, "unknown: AUTH PLAIN <secret> <secret>", p.Send(t.Context(), call(1))[0].Text)
+	s = newServer(t, map[string]string{"RCPT": "550-5.1.1 No such\r\n550-5.1.1 user.\r\n550 5.1.1 5.1.1"})
+	require.Equal(t, "No such user. 5.1.1", newAdapter(t, s).Send(t.Context(), call(1))[0].Text)
 	c := call(1)
 	c.Recipients[0].Email = `"a@b"@x.test`
 	c.Content.Headers = []models.Header{{Name: "X-Long", Value: strings.Repeat("ü ", 800)}}
@@ -253,12 +265,14 @@ func TestSecretsAndQuotes(t *testing.T) {
 // TestRefusedAtData: a refusal of the content of one mail says nothing of the next recipient.
 func TestRefusedAtData(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, map[string]string{"DATA": "552 5.2.2 mailbox full"})
-	p := newAdapter(t, s)
-	c := call(2)
-	require.Equal(t, "rejected_recipient rejected_recipient", classes(t, c, p.Send(t.Context(), c)))
-	require.Contains(t, s.commands, "RCPT TO:<u2@x.test>", "the second recipient was asked for")
-	require.Equal(t, 1, s.conns)
+	for way, caps := range ways {
+		s := newServer(t, map[string]string{"DATA": "552 5.2.2 mailbox full"}, caps...)
+		p := newAdapter(t, s)
+		c := call(2)
+		require.Equal(t, "rejected_recipient rejected_recipient", classes(t, c, p.Send(t.Context(), c)), way)
+		require.Contains(t, s.commands, "RCPT TO:<u2@x.test>", "the second recipient was asked for: %s", way)
+		require.Equal(t, 1, s.conns, way)
+	}
 }
 
 // TestKeysWhileInUse: a connection that was in use while the keys were replaced is not used for another mail.
@@ -285,41 +299,54 @@ func TestTogether(t *testing.T) {
 	}{
 		"all":             {nil, "accepted accepted accepted", 1},
 		"one is refused":  {map[string]string{"RCPT u2@x.test": "550 5.1.1 no such user"}, "split rejected_recipient split", 0},
+		"DATA is refused": {map[string]string{"DATA": "550 5.1.1 no such user"}, "rejected_here rejected_here rejected_here", 0},
 		"all are refused": {map[string]string{".": "554 5.7.1 spam"}, "rejected_here rejected_here rejected_here", 1},
 		"no answer":       {map[string]string{".": "drop"}, "unknown unknown unknown", 1},
 	} {
-		s := newServer(t, c.replies)
-		p := newAdapter(t, s)
-		to := call(3)
-		to.Recipients[0].Role, to.Recipients[1].Role, to.Recipients[2].Role = models.To, models.CC, models.BCC
-		require.Equal(t, c.want, classes(t, to, p.Send(t.Context(), to)), name)
-		got := s.taken()
-		require.Len(t, got, c.taken, name)
-		if len(got) > 0 {
-			require.Equal(t, []string{"u1@x.test", "u2@x.test", "u3@x.test"}, got[0].to, name)
-			require.NotContains(t, got[0].body, "u3@x.test", name)
-			require.Contains(t, got[0].body, "Cc: <u2@x.test>", name)
+		for way, caps := range ways {
+			s := newServer(t, c.replies, caps...)
+			p := newAdapter(t, s)
+			to := call(3)
+			to.Recipients[0].Role, to.Recipients[1].Role, to.Recipients[2].Role = models.To, models.CC, models.BCC
+			require.Equal(t, c.want, classes(t, to, p.Send(t.Context(), to)), "%s, %s", name, way)
+			got := s.taken()
+			require.Len(t, got, c.taken, "%s, %s", name, way)
+			if len(got) > 0 {
+				require.Equal(t, []string{"u1@x.test", "u2@x.test", "u3@x.test"}, got[0].to, name)
+				require.NotContains(t, got[0].body, "u3@x.test", name)
+				require.Contains(t, got[0].body, "Cc: <u2@x.test>", name)
+			}
 		}
+	}
+	for way, caps := range ways {
+		s := newServer(t, map[string]string{"RCPT u2@x.test": "421 4.3.2 stops"}, caps...)
+		p := newAdapter(t, s)
+		for _, c := range []*models.Call{call(1), together(3)} {
+			require.NotContains(t, classes(t, c, p.Send(t.Context(), c)), "unknown", way)
+		}
+		require.Equal(t, 1, s.conns, "the mail to several is not repeated: %s", way)
 	}
 }
 
 // TestNothingAfterTheCall: when the call's time is over, the connection is closed, and no mail is ended by that.
 func TestNothingAfterTheCall(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, map[string]string{"DATA": "hang"})
-	p := newAdapter(t, s)
-	ctx, cancel := context.WithCancel(t.Context())
-	c := call(2)
-	done := make(chan []models.Part)
-	go func() { done <- p.Send(ctx, c) }()
-	<-s.hung
-	cancel()
-	require.Equal(t, "unavailable unavailable", classes(t, c, <-done))
-	require.Empty(t, s.taken())
+	for way, caps := range ways {
+		s := newServer(t, map[string]string{"DATA": "hang"}, caps...)
+		p := newAdapter(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := call(2)
+		done := make(chan []models.Part)
+		go func() { done <- p.Send(ctx, c) }()
+		<-s.hung
+		cancel()
+		require.Equal(t, "unavailable unavailable", classes(t, c, <-done), way)
+		require.Empty(t, s.taken(), way)
 
-	c.StartBy = time.Now().Add(-time.Second)
-	parts := p.Send(t.Context(), c)
-	require.Equal(t, models.NotComposed, parts[0].Reason)
+		c.StartBy = time.Now().Add(-time.Second)
+		parts := p.Send(t.Context(), c)
+		require.Equal(t, models.NotComposed, parts[0].Reason)
+	}
 }
 
 // TestChecks: mistakes in the settings are reported together.

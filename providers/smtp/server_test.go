@@ -13,7 +13,7 @@ import (
 )
 
 // server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT, DATA,
-// "." for the end of the content, RSET, AUTH, and "" for the greeting. "drop" closes the connection instead, "hang" never
+// "." for the end of the content, RSET, AUTH, STARTTLS, and "" for the greeting. "drop" closes the connection instead, "hang" never
 // answers, "after " before a reply drops the connection after it, and "slow " is a reply after 36 s.
 type server struct {
 	address string
@@ -24,6 +24,7 @@ type server struct {
 	mails    []taken  // whose final dot arrived
 	commands []string // of all connections
 	conns    int
+	cut      chan string   // has what arrived of the content of a mail without its final dot
 	hung     chan struct{} // has a value for each command that hangs
 	ended    chan struct{} // closed to end those that hang
 	all      sync.WaitGroup
@@ -46,7 +47,8 @@ func newServer(t *testing.T, replies map[string]string, caps ...string) *server 
 // serveOn starts a server that accepts the connections of l.
 func serveOn(t *testing.T, l net.Listener, replies map[string]string, caps ...string) *server {
 	t.Helper()
-	s := &server{address: l.Addr().String(), replies: replies, caps: caps, hung: make(chan struct{}, 10), ended: make(chan struct{})}
+	s := &server{address: l.Addr().String(), replies: replies, caps: caps, cut: make(chan string, 10),
+		hung: make(chan struct{}, 10), ended: make(chan struct{})}
 	s.all.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -67,8 +69,8 @@ func serveOn(t *testing.T, l net.Listener, replies map[string]string, caps ...st
 	return s
 }
 
-// say writes a reply. It reports whether the connection goes on.
-func (s *server) say(c net.Conn, command, usual string) bool {
+// reply returns the reply to a command: that of the test, or the usual one.
+func (s *server) reply(command, usual string) string {
 	reply, ok := s.replies[command]
 	if verb, _, cut := strings.Cut(command, " "); !ok && cut {
 		reply, ok = s.replies[verb]
@@ -76,7 +78,12 @@ func (s *server) say(c net.Conn, command, usual string) bool {
 	if !ok {
 		reply = usual
 	}
-	reply, slow := strings.CutPrefix(reply, "slow ")
+	return reply
+}
+
+// say writes a reply. It reports whether the connection goes on.
+func (s *server) say(c net.Conn, command, usual string) bool {
+	reply, slow := strings.CutPrefix(s.reply(command, usual), "slow ")
 	if slow {
 		select {
 		case <-s.ended:
@@ -126,16 +133,30 @@ func (s *server) serve(c net.Conn) {
 			}
 			goes = s.say(c, "EHLO", usual+"\r\n250 HELP")
 		case "MAIL":
-			m = taken{from: between(rest)}
+			m = taken{}
+			if strings.HasPrefix(s.reply("MAIL", "250"), "250") {
+				m.from = between(rest)
+			}
 			goes = s.say(c, "MAIL", "250 ok")
 		case "RCPT":
-			m.to = append(m.to, between(rest))
-			goes = s.say(c, "RCPT "+between(rest), "250 ok")
+			command, usual := "RCPT "+between(rest), "250 ok"
+			if m.from == "" {
+				usual = "503 5.5.1 no sender"
+			}
+			if strings.HasPrefix(s.reply(command, usual), "25") {
+				m.to = append(m.to, between(rest))
+			}
+			goes = s.say(c, command, usual)
 		case "DATA":
-			if goes = s.say(c, "DATA", "354 go on"); !goes || s.replies["DATA"] != "" {
+			usual := "354 go on"
+			if len(m.to) == 0 {
+				usual = "554 5.5.1 no valid recipients"
+			}
+			if goes = s.say(c, "DATA", usual); !goes || !strings.HasPrefix(s.reply("DATA", usual), "354") {
 				break
 			}
 			if m.body, err = readContent(r); err != nil {
+				s.cut <- m.body
 				return
 			}
 			s.mu.Lock()
@@ -163,10 +184,13 @@ func readContent(r *bufio.Reader) (string, error) {
 	var b strings.Builder
 	for {
 		line, err := r.ReadString('\n')
-		if err != nil || line == ".\r\n" {
-			return b.String(), err
+		if err == nil && line == ".\r\n" {
+			return b.String(), nil
 		}
 		b.WriteString(strings.TrimPrefix(line, "."))
+		if err != nil {
+			return b.String(), err
+		}
 	}
 }
 

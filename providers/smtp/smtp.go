@@ -1,7 +1,7 @@
 // Package smtp is the adapter for any server that takes mail by SMTP, and for a local one that takes it by LMTP.
 //
-// A mail is composed in memory with go-mail, and sent with the client of go-smtp, one transaction for each recipient. So
-// each answer is about one recipient, and its outcome is unknown only between the final dot and the reply to it.
+// A mail is composed in memory with go-mail, and sent with package esmtp, one transaction for each recipient. So each
+// answer is about one recipient, and its outcome is unknown only between the final dot and the reply to it.
 package smtp
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
-// maxRecipients is how many transactions a call has at most. One takes five round trips, so that a call ends well before
-// its time-out at a server that is far away.
+// maxRecipients is how many transactions a call has at most. One takes two round trips, or four without PIPELINING. So a
+// call ends well before its time-out at a server that is far away.
 const maxRecipients = 50
 
 // An Adapter is one provider of the kind SMTP or LMTP. It implements models.Adapter.

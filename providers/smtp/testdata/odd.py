@@ -1,8 +1,8 @@
 """A server of aiosmtpd that gives odd answers. The name of an address chooses the answer: of a recipient that to RCPT,
 of the sender that to DATA or to the end of the content.
 
-Arguments: port, mode, file. The mode chooses what holds for whole sessions. The file gets a line for each mail that the
-server took: sender, recipients, and the content in base64."""
+Arguments: port, mode, file. The words of the mode choose what holds for whole sessions. The file gets a line for each
+mail that the server took: sender, recipients, and the content in base64."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ CUT = {"half": b"25", "firstline": b"250-2.0.0 the mail\r\n", "othercode": b"250
 
 
 def name(address):
-    return address.split("@")[0]
+    return (address or "").split("@")[0]
 
 
 class Odd:
@@ -47,7 +47,7 @@ class Odd:
     mode = ""
 
     async def push(self, status):
-        if self.mode != "packets":
+        if "packets" not in self.mode:
             return await super().push(status)
         reply = (status.encode() if isinstance(status, str) else status) + b"\r\n"
         for i in range(len(reply)):  # a packet for each byte: asyncio sets TCP_NODELAY
@@ -80,6 +80,10 @@ class OddLMTP(Odd, LMTP):
 class Handler:
     def __init__(self, file):
         self.file = file
+
+    async def handle_EHLO(self, server, session, envelope, hostname, responses):
+        session.host_name = hostname
+        return responses[:-1] + ["250-PIPELINING"] * ("pipelined" in server.mode) + responses[-1:]
 
     async def handle_RCPT(self, server, session, envelope, address, options):
         if name(address) in RCPT:
@@ -114,18 +118,18 @@ def authenticate(server, session, envelope, mechanism, data):
 
 async def main(port, mode, file):
     options = {"hostname": "odd.test", "enable_SMTPUTF8": True}
-    if mode in ("starttls", "nostarttls"):
+    if mode.startswith(("starttls", "nostarttls")):
         options["tls_context"] = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         options["require_starttls"] = True
-        if mode == "starttls":
+        if mode.startswith("starttls"):
             options["tls_context"].load_cert_chain("cert", "key")
     if mode.startswith("auth"):
         options.update(auth_required=True, auth_require_tls=False, authenticator=authenticate)
         options["auth_exclude_mechanism"] = {"authlogin": ["PLAIN"]}.get(mode, [])
-    if mode == "small":
+    if "small" in mode:
         options["data_size_limit"] = 100
     Odd.mode = mode
-    protocol = OddLMTP if mode == "lmtp" else OddSMTP
+    protocol = OddLMTP if "lmtp" in mode else OddSMTP
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(Handler(file), **options), "127.0.0.1", int(port)
     )
