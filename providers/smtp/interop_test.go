@@ -1,12 +1,17 @@
 package smtp
 
 import (
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +74,8 @@ func (s *backendSession) Auth(mechanism string) (sasl.Server, error) {
 		return &dialogue{steps: []string{"<1@x>"}, end: func(answers []string) error {
 			return noted(answers[0] == "ann 3a871483302f2468ce31bf927949700a")
 		}}, nil
+	case "SCRAM-SHA-256":
+		return &scram{end: noted}, nil
 	case "XOAUTH2":
 		return &dialogue{initial: true, end: func(answers []string) error {
 			if s.tokens != nil {
@@ -101,6 +108,47 @@ func (d *dialogue) Next(answer []byte) ([]byte, bool, error) {
 	step := d.steps[0]
 	d.steps = d.steps[1:]
 	return []byte(step), false, nil
+}
+
+// scram implements sasl.Server with SCRAM-SHA-256 (RFC 5802, RFC 7677) for the user ann with the password s3cret.
+type scram struct {
+	said []string // by the client and the server in turn
+	end  func(ok bool) error
+}
+
+// Next implements sasl.Server.
+func (s *scram) Next(answer []byte) (challenge []byte, done bool, err error) {
+	if len(answer) == 0 && len(s.said) < 4 {
+		return []byte{}, false, nil
+	}
+	hash := func(key []byte, text string) []byte {
+		h := hmac.New(sha256.New, key)
+		_, _ = h.Write([]byte(text))
+		return h.Sum(nil)
+	}
+	s.said = append(s.said, string(answer))
+	switch len(s.said) {
+	case 1:
+		_, nonce, _ := strings.Cut(string(answer), ",r=")
+		s.said = append(s.said, "r="+nonce+"server,s="+base64.StdEncoding.EncodeToString([]byte("salt"))+",i=4096")
+		return []byte(s.said[1]), false, nil
+	case 3:
+		final, proof, _ := strings.Cut(string(answer), ",p=")
+		all := strings.TrimPrefix(s.said[0], "n,,") + "," + s.said[1] + "," + final
+		salted, err := pbkdf2.Key(sha256.New, "s3cret", []byte("salt"), 4096, sha256.Size)
+		if err != nil {
+			return nil, false, err
+		}
+		key := hash(salted, "Client Key")
+		stored := sha256.Sum256(key)
+		subtle.XORBytes(key, key, hash(stored[:], all))
+		if !strings.HasPrefix(s.said[0], "n,,n=ann,") || proof != base64.StdEncoding.EncodeToString(key) {
+			return nil, false, s.end(false)
+		}
+		s.said = append(s.said, "v="+base64.StdEncoding.EncodeToString(hash(hash(salted, "Server Key"), all)))
+		return []byte(s.said[3]), false, nil
+	}
+	return nil, true, s.end(true)
 }
 
 // Reset implements smtp.Session.
@@ -162,7 +210,7 @@ func (b *backend) serve(t *testing.T, secure *tls.Config, from string, lmtp bool
 // of the account, and is in no text.
 func TestLogins(t *testing.T) {
 	t.Parallel()
-	for _, mechanism := range []string{sasl.Plain, sasl.Login, "CRAM-MD5", "XOAUTH2"} {
+	for _, mechanism := range []string{sasl.Plain, sasl.Login, "SCRAM-SHA-256", "CRAM-MD5", "XOAUTH2"} {
 		b := &backend{mechanisms: []string{mechanism}}
 		s := &server{address: b.serve(t, nil, common.NoTLS, false)}
 		right := newAdapter(t, s, func(s *settings.Settings) { s.User, s.Password = "ann", "s3cret" })
