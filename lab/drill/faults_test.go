@@ -291,34 +291,47 @@ func mixedFaults(ctx context.Context, d *drill) error {
 	return nil
 }
 
-// faults injects faults and posts mail until they are used up. Each time it goes to other addresses, because those
+// faults injects faults and posts mail until it has met them. Each time it goes to other addresses, because those
 // whose mail bounces are suppressed.
 func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 	names := ""
 	for _, f := range list {
-		d.sim.Inject(f)
-		names += " " + f.Mode
+		id := d.sim.Inject(f)
+		if names += " " + f.Mode; f.Mode == simulator.ModeLargeBatch {
+			d.sim.large = append(d.sim.large, id)
+		}
 	}
-	for len(d.sim.Faults()) > 0 {
+	for len(d.sim.left()) > 0 {
+		if ctx.Err() != nil {
+			return fmt.Errorf("not all of%s were met; left are %+v: %w", names, d.sim.left(), ctx.Err())
+		}
 		if err := d.mail.post(ctx, faultMails, fmt.Sprintf("fault%d.test", len(d.mail.all()))); err != nil {
 			return fmt.Errorf("%s: %w", names, err)
 		}
 		met := d.sim.Stats("").Calls + faultMails/callSize
 		err := d.until(ctx, "the mail meets"+names, func() bool {
-			return d.sim.Stats("").Calls >= met || len(d.sim.Faults()) == 0
+			return d.sim.Stats("").Calls >= met || len(d.sim.left()) == 0
 		})
 		if err != nil {
 			return err
 		}
 		// A suspended provider gets one mail now and then, however much is posted.
-		for end := time.Now().Add(faultPause); len(d.sim.Faults()) > 0 && time.Now().Before(end); {
-			if err := pause(ctx, pollLeast); err != nil {
-				return err
-			}
+		for end := time.Now().Add(faultPause); len(d.sim.left()) > 0 && time.Now().Before(end); {
+			_ = pause(ctx, pollLeast)
 		}
 	}
 	d.sim.ClearAll("") // releases what they held back
 	return nil
+}
+
+// left returns the faults that mail still has to meet. After a refusal of a large call the product makes smaller ones, so
+// that a fault of large calls may never be met again.
+func (p *providers) left() []simulator.Fault {
+	left := p.Faults()
+	smaller := slices.ContainsFunc(p.large, func(id string) bool {
+		return p.Met(id) > 0 || !slices.ContainsFunc(left, func(f simulator.Fault) bool { return f.ID == id })
+	})
+	return slices.DeleteFunc(left, func(f simulator.Fault) bool { return smaller && f.Above > 0 })
 }
 
 // webhookChaos disturbs events in every way at once, and sends webhooks to a closed port for a while.

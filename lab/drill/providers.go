@@ -20,6 +20,7 @@ type providers struct {
 	url        string
 	victim     *victim                    // between the worker that is killed or frozen and the providers
 	isEnvelope func(batch models.ID) bool // whether a batch is one mail to several addresses
+	large      []string                   // IDs of faults that refuse large calls
 }
 
 // start starts the providers. They post to addresses that begin with hooks, and their time is scale times as fast. The
