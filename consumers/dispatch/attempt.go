@@ -80,7 +80,7 @@ func (w *caller) attempt(ctx context.Context, c *Chunk, j *job) error {
 		j.Provider.RecordLatency(took)
 		w.Observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	return w.saveOutcome(c, &entry, time.Since(began), parts)
+	return w.saveOutcome(c, &entry, began, parts)
 }
 
 // tracedCall makes the call of an attempt within a span, and returns how long it took.
@@ -351,11 +351,11 @@ func fewer(p *models.Part, n int) int {
 	return p.Fewer
 }
 
-// saveOutcome stores the outcome of the call of an entry as a fact. The call was made, so saveOutcome retries
-// for as long as this process runs. If the process dies first, the outcome of the
-// attempt is unknown.
-func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, took time.Duration, parts []models.Part) error {
-	o := models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: took, Parts: parts}
+// saveOutcome stores the outcome of the call of an entry, which began at a time, as a fact. The call was made, so
+// saveOutcome retries for as long as this process runs. If the process dies first, the outcome of the attempt is unknown.
+func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, began time.Time, parts []models.Part) error {
+	now := time.Now() // of one reading, so that At less Took is when the call began
+	o := models.Outcome{Attempt: entry.Number, At: now.UTC(), Took: now.Sub(began), Parts: parts}
 	if entry.Repeats > 0 {
 		o.Attempt, o.Parts = entry.Repeats, settled(parts)
 	}
