@@ -163,5 +163,6 @@ func (v *verdict) failedWrongly(ctx context.Context, l *client.Log, o *outcome) 
 	if err != nil || v.scenario.mayFail(v.sim, l, story, o) {
 		return "", err
 	}
-	return "no fault that its mail met leads to that", nil
+	_, answer := lastCall(story)
+	return "no fault that its mail met leads to that" + v.sim.callsBefore(answer), nil
 }

@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -75,6 +76,19 @@ func (p *providers) outcomeOf(log string) (o outcome) {
 		}
 	}
 	return o
+}
+
+// callsBefore describes the calls in the second before an answer, by the provider's own log.
+func (p *providers) callsBefore(answer *client.Moment) (text string) {
+	if answer == nil {
+		return "; there is no answer"
+	}
+	for _, c := range p.CallLog(answer.Provider) {
+		if ago := answer.At.Sub(c.At); ago >= 0 && ago < time.Second {
+			text += fmt.Sprintf("; %s before, in %s: %d recipients, %d %s", ago, c.Took, c.Recipients, c.Status, c.Fault)
+		}
+	}
+	return text
 }
 
 // metFault finds the call with an answer in the provider's own log, and returns the mode of the fault that answered it;
