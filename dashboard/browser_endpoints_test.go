@@ -59,6 +59,7 @@ func TestBrowserEndpoints(t *testing.T) {
 		SuppressionKey: models.SuppressionKey{Reason: models.HardBounce}, Origin: models.FromEvent, At: now,
 	}}))
 	f.attempted(
+		login.LocalUser().ID,
 		list[0].ID,
 		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: updates.Failed, Tried: 2,
 			Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503,

@@ -29,9 +29,9 @@ func endpointRig(t *testing.T, status int) (f *rig, app string) {
 }
 
 // attempted stores attempts to post to an endpoint, as a worker does.
-func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
+func (f *rig) attempted(owner, id string, attempts ...endpoint.Attempt) {
 	f.Helper()
-	e, err := endpoint.Get(f.Context(), f.store, login.LocalUser().ID, id)
+	e, err := endpoint.Get(f.Context(), f.store, owner, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
 		Retries: []endpoint.Retry{{Part: attempts[0].Part, Tried: 1, At: time.Now().Add(time.Hour)}}}
@@ -80,7 +80,7 @@ func TestEndpointPages(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
+	f.attempted(login.LocalUser().ID, list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
 		Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503,
 		Answer: "<b>busy</b>"})
 	shown := b.get(page).text

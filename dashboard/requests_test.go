@@ -22,68 +22,12 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
-
-// carried is the route of a form that carries out operations.
-type carried struct {
-	on  string            // pages that have the form; empty: it has no fields, and needs what is not made here
-	ops map[string]string // by the last part of the form's path, or the value of the button do; "": any
-	of  string            // the other operations are verbs of these things
-	own []string          // fields of the page
-}
-
-// one is the operation of a form that carries out only one.
-func one(name string) map[string]string { return map[string]string{"": name} }
-
-// carriedOut are the forms that carry out operations, by their routes. A page may have parts of what formRig makes.
-var carriedOut = map[string]carried{
-	"POST /settings/keys":              {on: "/settings/keys", ops: one("createKey")},
-	"POST /settings/keys/{key}/revoke": {on: "/settings/keys", ops: one("revokeKey")},
-	"POST /suppressions": {
-		on: "/suppressions", ops: one("addSuppression"), own: []string{"file"},
-	},
-	"POST /suppressions/{email}/remove": {
-		on: "/suppressions/ann@example.com/remove", ops: one("removeSuppressions"),
-	},
-	"POST /endpoints":                        {on: "/endpoints", ops: one("createEndpoint")},
-	"POST /installation/endpoints":           {on: "/installation/endpoints", ops: one("createEndpoint")},
-	"POST /endpoints/{id}/{do}":              {on: "/endpoints/ENDPOINT", ops: endpointForms, of: "endpoints"},
-	"POST /installation/endpoints/{id}/{do}": {on: "/installation/endpoints/NOTICES", ops: endpointForms, of: "endpoints"},
-	"POST /providers/{id}/{do}":              {on: "/providers/sg/offline", of: "providers"},
-	"POST /providers/{id}/suppressions/{list}/{email}/clear": {
-		on: "/providers/sg/suppressions/blocks/ann@example.com/clear", ops: one("clearProviderSuppression"),
-	},
-	"POST /operations/blocks":              {on: "/operations/blocks", ops: one("addBlock")},
-	"POST /operations/blocks/{id}/remove":  {on: "/operations/blocks", ops: one("removeBlock")},
-	"POST /operations/parked/{id}/requeue": {ops: one("requeueParked")},
-	"POST /operations/parked/{id}/discard": {ops: one("discardParked")},
-	"POST /operations/holds/lift":          {on: "/operations/holds/lift", ops: one("liftHolds")},
-	"POST /operations/users": {
-		on: "/operations/users /operations/users/ann", own: []string{"do", "page", "senders", "why"},
-		ops: map[string]string{"senders": "setSenders", "open": "getUser"}, of: "users",
-	},
-	"POST /operations/users/{id}/limits": {on: "/operations/users/local/limits", ops: one("setUserLimits")},
-	"POST /operations/users/{id}/keys/{key}/limits": {
-		on: "/operations/users/local/keys/KEY/limits", ops: one("setKeyLimits"),
-	},
-	"POST /operations/users/{id}/keys/{key}/revoke": {
-		on: "/operations/keys /operations/users/local", ops: one("revokeKey"), own: []string{"page"},
-	},
-	"POST /batches/{id}/{do}": {on: "/batches/BATCH/stop", of: "batches"},
-	"POST /logs/{id}/release": {on: "/logs/LOG/release", ops: one("releaseLog")},
-	"POST /templates/{name}": {
-		on: "/templates/welcome", ops: one("addTemplateVersion"),
-		own: []string{"do", "shown", "new_language", "to", "vars", "language", "variable", "value"},
-	},
-	"POST /templates/{name}/publish": {on: "/templates/welcome", ops: one("publishTemplate")},
-	"POST /templates/{name}/archive": {on: "/templates/welcome", ops: one("archiveTemplate")},
-}
-
-var endpointForms = map[string]string{"remove": "removeEndpoint", "repeat": "replayEndpoint"}
 
 // notCarriedOut are the other forms, and why they carry out no operation.
 var notCarriedOut = map[string]string{
@@ -92,7 +36,7 @@ var notCarriedOut = map[string]string{
 	"POST /login/link":   "there is no user yet",
 	"POST /login/github": "there is no user yet",
 	"POST /logout":       "it ends a session of a browser",
-	"POST /settings/account/sessions/{id}/end": "a session of a browser, or all by endSessions, without fields",
+	"POST /settings/account/sessions/{id}/end": "a session of a browser",
 	"POST /compose":                  "createBatch is a stream: the form is read into its struct",
 	"POST /compose/preview":          "the same fields",
 	"POST /compose/columns":          "the same fields",
@@ -112,11 +56,11 @@ var notOffered = map[string]string{
 	"addTemplateVersion languages": "the fields of each language are read into the version",
 	"createEndpoint headers":       "they often have passwords; the API and the command line set them",
 	"createEndpoint user":          "it is the visitor",
-	"replayEndpoint post":          "the button of an attempt has it, and nothing was posted here",
+	"endSessions why":              "the button is all of the form",
 	"requeueParked why":            "the button is all of the form",
 }
 
-// formRig returns a rig with what the pages of forms are about, and the names of that.
+// formRig returns a rig with what the pages of forms are about, and names fills that into the paths of routes.
 func formRig(t *testing.T) (f *rig, b *browser, names *strings.Replacer) {
 	t.Helper()
 	f, app := endpointRig(t, http.StatusOK)
@@ -126,10 +70,18 @@ func formRig(t *testing.T) (f *rig, b *browser, names *strings.Replacer) {
 	key, _, err := f.service.People.CreateKey(t.Context(), who, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	settings := client.EndpointSettings{URL: app}
-	mine, err := f.service.Endpoints(who).Create(t.Context(), "local", &settings)
-	require.NoError(t, err)
-	notices, err := f.service.Endpoints(who).Create(t.Context(), "installation", &settings)
-	require.NoError(t, err)
+	ids := map[string]string{}
+	for _, owner := range []string{"local", "installation"} {
+		for _, state := range []string{client.EndpointStateActive, client.EndpointStateDisabled} {
+			e, err := f.service.Endpoints(who).Create(t.Context(), owner, &settings)
+			require.NoError(t, err)
+			f.attempted(owner, e.ID, endpoint.Attempt{Post: "msg_1"})
+			if ids[owner+state] = e.ID; state == client.EndpointStateDisabled {
+				_, err = f.service.Endpoints(who).Disable(t.Context(), owner, e.ID, "")
+				require.NoError(t, err)
+			}
+		}
+	}
 	source := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "Hi", Text: "Hello"}}
 	source.Languages = map[string]client.TemplateContent{"de": {Subject: "Hallo"}}
 	_, err = f.service.Templates.Create(t.Context(), "local",
@@ -141,8 +93,15 @@ func formRig(t *testing.T) (f *rig, b *browser, names *strings.Replacer) {
 	later := map[string]string{"deliver_at": time.Now().Add(72 * time.Hour).UTC().Format(time.RFC3339)}
 	batch := f.batchOf("local", later, service.Recipient{Email: "ann@example.com"})
 	require.NoError(t, f.service.Operate.HoldOld(t.Context(), who, "restored"))
-	return f, b, strings.NewReplacer("ENDPOINT", mine.ID, "NOTICES", notices.ID, "KEY", key.ID,
-		"BATCH", batch.String(), "LOG", batch.Log(1).String())
+	return f, b, strings.NewReplacer(
+		"installation/endpoints/{id}/enable", "installation/endpoints/"+ids["installationdisabled"],
+		"installation/endpoints/{id}", "installation/endpoints/"+ids["installationactive"],
+		"/endpoints/{id}/enable", "/endpoints/"+ids["localdisabled"],
+		"/endpoints/{id}", "/endpoints/"+ids["localactive"], "{key}", key.ID, "/users/{id}/keys", "/users/local/keys",
+		"/users/{id}", "/users/ann", "/logs/{id}", "/logs/"+batch.Log(1).String(), "{list}", "blocks",
+		"/batches/{id}/{do}", "/batches/"+batch.String()+"/stop", "/batches/{id}", "/batches/"+batch.String(),
+		"/providers/{id}/{do}", "/providers/sg/offline", "/providers/{id}", "/providers/sg",
+		"{email}", "ann@example.com", "{name}", "welcome")
 }
 
 // submission is what a button of a form sends.
@@ -198,49 +157,44 @@ func fieldsOf(err error) []service.FieldError {
 func TestFormsAreRequests(t *testing.T) {
 	t.Parallel()
 	f, b, names := formRig(t)
-	byName := map[string]operation.Operation{}
-	for _, o := range service.Operations(f.service) {
-		byName[o.Name] = o
-	}
-	var posts []string
+	var posts, known []string
+	calls := map[string]web.Call{}
 	for _, room := range f.board.rooms {
 		for _, routes := range []map[string]web.Handler{room.Open, room.Users, room.Operators} {
-			for route := range routes {
-				if strings.HasPrefix(route, "POST ") {
-					posts = append(posts, route)
-				}
-			}
+			posts = slices.AppendSeq(posts, maps.Keys(routes))
 		}
+		maps.Copy(calls, room.Calls)
+		maps.Copy(calls, room.OperatorCalls)
 	}
-	known := slices.AppendSeq(slices.Collect(maps.Keys(carriedOut)), maps.Keys(notCarriedOut))
+	posts = slices.DeleteFunc(posts, func(route string) bool { return !strings.HasPrefix(route, "POST ") })
+	known = slices.AppendSeq(slices.Collect(maps.Keys(calls)), maps.Keys(notCarriedOut))
 	require.ElementsMatch(t, known, posts)
 	var all []submission
 	offered := map[string]bool{} // the fields of operations, and whether a form has them
-	for route, c := range carriedOut {
-		found := []submission{{fields: url.Values{}}}[:1-min(1, len(c.on))]
-		for on := range strings.FieldsSeq(c.on) {
-			on = names.Replace(on)
+	for route, c := range calls {
+		found := []submission{{fields: url.Values{}}}
+		if !strings.Contains(route, "/parked/") { // nothing is parked, and the button is all of the form
+			to := strings.TrimPrefix(route, "POST ")
+			on, _, _ := strings.Cut(b.pageOf(names.Replace(to)), "#")
 			page := b.get(on)
 			require.Equal(t, http.StatusOK, page.StatusCode, on)
-			here := submissions(t, page.text, on, strings.TrimPrefix(route, "POST "))
-			require.NotEmpty(t, here, "%s has no form for %s", on, route)
-			found = append(found, here...)
+			found = submissions(t, page.text, on, to)
+			require.NotEmpty(t, found, "%s has no form for %s", on, route)
 		}
 		for _, s := range found {
-			do := cmp.Or(s.fields.Get("do"), path.Base(s.to))
-			name := cmp.Or(c.ops[do], f.board.web.Operations.Verb(c.of, do), c.ops[""])
-			o, ok := byName[name]
-			require.True(t, ok, "%s: there is no operation %q", route, name)
-			err := o.ReadForm(o.New(), s.fields, func(string) string { return "" }, append(c.own, "once")...)
-			require.NoError(t, err, "%s: %s: %+v", route, name, fieldsOf(err))
+			o := f.board.web.Operations.Of(&c, cmp.Or(s.fields.Get("do"), path.Base(s.to)))
+			require.NotNil(t, o, "%s: there is no operation for %v", route, s)
+			err := o.ReadForm(o.New(), s.fields, func(string) string { return "" }, append(c.Own, "once")...)
+			require.NoError(t, err, "%s: %s: %+v", route, o.Name, fieldsOf(err))
 			if s.fields.Has("file") {
 				continue // the file has the fields
 			}
 			if o.Body() != nil {
 				for _, field := range operation.Fields(o.Body()) {
-					offered[name+" "+field.Name] = offered[name+" "+field.Name] || s.fields.Has(field.Name)
+					name := o.Name + " " + field.Name
+					offered[name] = offered[name] || s.fields.Has(field.Name)
 					require.True(t, s.fields.Has(field.Name) || !field.Required,
-						"%s: the form lacks %s, which %s must have", route, field.Name, name)
+						"%s: the form lacks %s, which %s must have", route, field.Name, o.Name)
 				}
 			}
 			if s.to != "" {
@@ -256,7 +210,9 @@ func TestFormsAreRequests(t *testing.T) {
 		assert.NotEqual(t, has, reason != "", "%s: has a form the field? %t; why not: %q", field, has, reason)
 	}
 	for _, s := range all { // the handlers name the same fields as their own
-		require.NotContains(t, b.post(s.to, s.fields).text, "There is no field with this name.", s.to)
+		a := f.byLink(login.LocalUser()).post(s.to, s.fields) // a form may end all sessions
+		require.NotEqual(t, http.StatusUnauthorized, a.StatusCode, s.to)
+		require.NotContains(t, a.text, "There is no field with this name.", s.to)
 	}
 	require.Greater(t, len(all), 40)
 }
@@ -310,7 +266,7 @@ func TestMistakesStandBesideFields(t *testing.T) {
 	_, _, unsent := f.service.Accept(t.Context(), who, in, service.Repeat{})
 	past := intake.Times{DeliverAt: "2020-01-01T09:00:00", TimeZone: "UTC"}
 	_, _, late := f.service.Commands.Reschedule(t.Context(), who,
-		commands.Reschedule{Batch: names.Replace("BATCH"), Times: past}, service.Repeat{})
+		commands.Reschedule{Batch: path.Base(names.Replace("/batches/{id}")), Times: past}, service.Repeat{})
 	for name, c := range map[string]struct {
 		to    string
 		form  url.Values
@@ -384,7 +340,7 @@ func TestMistakesStandBesideFields(t *testing.T) {
 			}, "from", at("/from", "invalid_address"), fieldsOf(unsent),
 		},
 		"time of a batch": {
-			"/batches/BATCH/reschedule", url.Values{"deliver_at": {past.DeliverAt}, "time_zone": {"UTC"}}, "deliver_at",
+			"/batches/{id}/reschedule", url.Values{"deliver_at": {past.DeliverAt}, "time_zone": {"UTC"}}, "deliver_at",
 			at("/deliver_at", "invalid_value"), fieldsOf(late),
 		},
 	} {

@@ -2,7 +2,6 @@
 package endpoints
 
 import (
-	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -54,17 +53,30 @@ func (p *Pages) Routes() web.Routes {
 		Templates: views,
 		Entries:   []web.Entry{{Group: web.NavRun, To: "/endpoints", Icon: "bolt", Text: "Endpoints"}},
 		Users: map[string]web.Handler{
-			"GET /endpoints":            p.listEndpoints,
-			"POST /endpoints":           p.addEndpoint,
-			"GET /endpoints/{id}":       p.endpoint,
-			"POST /endpoints/{id}/{do}": p.controlEndpoint,
+			"GET /endpoints":      web.Show(p.refused).Page,
+			"GET /endpoints/{id}": p.endpoint,
 		},
 		Operators: map[string]web.Handler{
-			"GET /installation/endpoints":            p.listEndpoints,
-			"POST /installation/endpoints":           p.addEndpoint,
-			"GET /installation/endpoints/{id}":       p.endpoint,
-			"POST /installation/endpoints/{id}/{do}": p.controlEndpoint,
+			"GET /installation/endpoints":      web.Show(p.refused).Page,
+			"GET /installation/endpoints/{id}": p.endpoint,
 		},
+		Calls:         p.calls("/endpoints"),
+		OperatorCalls: p.calls("/installation/endpoints"),
+	}
+}
+
+// calls returns the forms of the endpoints at a path.
+func (p *Pages) calls(at string) map[string]web.Call {
+	one := at + "/{id}"
+	return map[string]web.Call{
+		"POST " + at:               {Operation: "createEndpoint", As: as, Then: p.added, Refused: p.refused},
+		"POST " + one + "/test":    {Operation: "testEndpoint", As: as, Then: p.tested},
+		"POST " + one + "/rotate":  {Operation: "rotateEndpoint", As: as, Then: p.rotated},
+		"POST " + one + "/enable":  {Operation: "enableEndpoint", As: as, To: one + "?did=enable"},
+		"POST " + one + "/disable": {Operation: "disableEndpoint", As: as, To: one + "?did=disable"},
+		"POST " + one + "/replay":  {Operation: "replayEndpoint", As: as, To: one + "?did=replay"},
+		"POST " + one + "/repeat":  {Operation: "replayEndpoint", As: as, To: one + "?did=repeat"},
+		"POST " + one + "/remove":  {Operation: "removeEndpoint", As: as, To: at},
 	}
 }
 
@@ -130,9 +142,9 @@ func (v *endpointView) Next(n int) time.Time {
 // Excerpt returns the beginning of the posted body.
 func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Body)) }
 
-// listEndpoints is GET /endpoints.
-func (p *Pages) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Form: &web.Form{}})
+// refused shows the endpoints with the form that adds one.
+func (p *Pages) refused(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, form *web.Form) error {
+	return p.showEndpoints(w, r, v, status, &endpointsView{Form: form})
 }
 
 func (p *Pages) showEndpoints(
@@ -151,27 +163,38 @@ func (p *Pages) showEndpoints(
 	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Data: view})
 }
 
-// addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
-// be in a URL.
-func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	form, err := web.ReadForm(w, r, web.MaxForm)
-	if err != nil {
-		return err
-	}
+// as says to operations whose endpoints a form is about, and completes the form of an endpoint that gets mail.
+func as(r *http.Request, v *web.Visitor, form *web.Form) service.Caller {
 	if o, _ := ownedBy(r, v); o.Installation && strings.HasPrefix(form.Text("url"), "mailto:") {
 		form.Set("format", client.FormatMail)
 		form.Set("user", v.User)
 	}
-	made, again, err := p.web.Operations.Do(r, v.Caller(), "createEndpoint", form)
-	if err != nil {
-		return form.Refused(err, func(status int) error {
-			return p.showEndpoints(w, r, v, status, &endpointsView{Form: form})
-		})
-	}
-	if again {
+	return v.Caller()
+}
+
+// added shows the secret of a new endpoint, once. It does not redirect, because the secret must not be in a URL.
+func (p *Pages) added(w http.ResponseWriter, r *http.Request, v *web.Visitor, done *web.Result) error {
+	if done.Again {
 		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true, Form: &web.Form{}})
 	}
-	return p.showEndpoint(w, r, v, &endpointView{Endpoint: made.(client.Endpoint)}) //nolint:forcetypeassert // its answer
+	return p.rotated(w, r, v, done)
+}
+
+// rotated shows the secret of an endpoint.
+func (p *Pages) rotated(w http.ResponseWriter, r *http.Request, v *web.Visitor, done *web.Result) error {
+	e := done.Out.(client.Endpoint) //nolint:forcetypeassert // the answer of both operations
+	return p.showEndpoint(w, r, v, &endpointView{Endpoint: e})
+}
+
+// tested shows the answer to a test post.
+func (p *Pages) tested(w http.ResponseWriter, r *http.Request, v *web.Visitor, done *web.Result) error {
+	_, owner := ownedBy(r, v)
+	e, err := p.endpoints(v.Caller()).Get(r.Context(), owner, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	result := done.Out.(client.EndpointTest) //nolint:forcetypeassert // its answer
+	return p.showEndpoint(w, r, v, &endpointView{Endpoint: e, Test: &result})
 }
 
 // endpoint is GET /endpoints/{id}.
@@ -211,34 +234,6 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 		return err
 	}
 	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Data: view})
-}
-
-// endpointForms are the operations whose last part of a path is no verb of theirs.
-var endpointForms = map[string]string{"remove": "removeEndpoint", "repeat": "replayEndpoint"}
-
-// controlEndpoint is POST /endpoints/{id}/{do}.
-func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	o, owner := ownedBy(r, v)
-	id, do := r.PathValue("id"), r.PathValue("do")
-	out, _, err := p.web.Operations.Command(w, r, v.Caller(),
-		cmp.Or(endpointForms[do], p.web.Operations.Verb("endpoints", do)))
-	if err != nil {
-		return err
-	}
-	switch do {
-	case "test":
-		e, err := p.endpoints(v.Caller()).Get(r.Context(), owner, id)
-		if err != nil {
-			return err
-		}
-		result := out.(client.EndpointTest) //nolint:forcetypeassert // its answer
-		return p.showEndpoint(w, r, v, &endpointView{Endpoint: e, Test: &result})
-	case "rotate":
-		return p.showEndpoint(w, r, v, &endpointView{Endpoint: out.(client.Endpoint)}) //nolint:forcetypeassert // its answer
-	case "remove":
-		return web.SeeOther(w, r, o.Path())
-	}
-	return web.SeeOther(w, r, o.Path(id)+"?did="+do)
 }
 
 // answerWords says how an endpoint answered a post. text is why there is no answer, if there is none.

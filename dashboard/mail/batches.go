@@ -69,9 +69,11 @@ func Routes(frame *web.Frame, svc *service.Service) web.Routes {
 			"GET /batches/{id}/reschedule":           c.askTimes,
 			"POST /batches/{id}/reschedule":          c.reschedule,
 			"GET /batches/{id}/{do}":                 c.askBatch,
-			"POST /batches/{id}/{do}":                c.controlBatch,
 			"GET /logs/{id}/release":                 c.askLog,
-			"POST /logs/{id}/release":                frame.Operations.Then("releaseLog", "/logs/{id}?did=sent"),
+		},
+		Calls: map[string]web.Call{
+			"POST /batches/{id}/{do}": {Verbs: "batches", Then: controlled},
+			"POST /logs/{id}/release": {Operation: "releaseLog", To: "/logs/{id}?did=sent"},
 		},
 	}
 }

@@ -195,13 +195,9 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 	return nil
 }
 
-// controlBatch is POST /batches/{id}/{do}.
-func (c *commandPages) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	out, _, err := c.web.Operations.Command(w, r, v.Caller(), c.web.Operations.Verb("batches", r.PathValue("do")))
-	if err != nil {
-		return err
-	}
-	done := out.(commands.Result) //nolint:forcetypeassert // its answer
+// controlled leads to the page of a batch after a command.
+func controlled(w http.ResponseWriter, r *http.Request, _ *web.Visitor, result *web.Result) error {
+	done := result.Out.(commands.Result) //nolint:forcetypeassert // its answer
 	to := fmt.Sprintf("/batches/%s?did=%s&flying=%s&reached=%s",
 		done.BatchID, r.PathValue("do"), counted(done.InFlight), counted(done.Recipients))
 	if done.Late {

@@ -48,31 +48,45 @@ func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	then := p.web.Operations.Then
 	routes := map[string]web.Handler{
-		"GET /live/operations":                          p.operationsEvents,
-		"POST /operations/blocks":                       p.addBlock,
-		"POST /operations/users":                        p.controlUser,
-		"GET /operations/users/{id}":                    p.userPage,
-		"GET /operations/keys":                          p.keysPage,
-		"GET /operations/users/{id}/limits":             p.showLimitsOf,
-		"POST /operations/users/{id}/limits":            p.setLimits,
-		"GET /operations/users/{id}/keys/{key}/limits":  p.showLimitsOf,
-		"POST /operations/users/{id}/keys/{key}/limits": p.setLimits,
-		"POST /operations/users/{id}/keys/{key}/revoke": p.revokeKeyOf,
-		"GET /operations/holds/lift":                    p.askHolds,
-		"POST /operations/holds/lift":                   then("liftHolds", "/operations/parked"),
-		"POST /operations/blocks/{id}/remove":           then("removeBlock", "/operations/blocks"),
-		"POST /operations/parked/{id}/requeue":          then("requeueParked", "/operations/parked"),
-		"POST /operations/parked/{id}/discard":          then("discardParked", "/operations/parked"),
+		"GET /live/operations":                         p.operationsEvents,
+		"GET /operations/users/{id}":                   web.Show(p.showUser).Page,
+		"GET /operations/keys":                         p.keysPage,
+		"GET /operations/users/{id}/limits":            web.Show(p.showLimits).Page,
+		"GET /operations/users/{id}/keys/{key}/limits": web.Show(p.showLimits).Page,
+		"GET /operations/holds/lift":                   p.askHolds,
 	}
 	for _, page := range operationsPages {
-		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
+		routes["GET "+operationsPath(page.name)] = p.show(page.name).Page
 	}
 	return web.Routes{
 		Templates: views,
 		Entries:   []web.Entry{{Group: web.NavRun, To: "/operations", Icon: "gauge", Text: "Operations"}},
 		Operators: routes,
+		OperatorCalls: map[string]web.Call{
+			"POST /operations/blocks": {
+				Operation: "addBlock", To: "/operations/blocks", Refused: p.show("blocks"),
+			},
+			"POST /operations/blocks/{id}/remove": {Operation: "removeBlock", To: "/operations/blocks"},
+			"POST /operations/users": {
+				Verbs: "users", Others: userForms, Own: []string{"do", "senders", "why"},
+				Then: p.controlled, Refused: p.show("users"),
+			},
+			"POST /operations/users/{id}": {
+				Verbs: "users", Others: userForms, Own: []string{"do"}, To: "/operations/users/{id}", Refused: p.showUser,
+			},
+			"POST /operations/users/{id}/limits": {
+				Operation: "setUserLimits", To: "/operations/users/{id}/limits", Refused: p.showLimits,
+			},
+			"POST /operations/users/{id}/keys/{key}/limits": {
+				Operation: "setKeyLimits", To: "/operations/users/{id}/keys/{key}/limits", Refused: p.showLimits,
+			},
+			"POST /operations/users/{id}/keys/{key}/revoke": {Operation: "revokeKey", To: "/operations/users/{id}#keys"},
+			"POST /operations/keys/{id}/{key}/revoke":       {Operation: "revokeKey", To: "/operations/keys"},
+			"POST /operations/holds/lift":                   {Operation: "liftHolds", To: "/operations/parked"},
+			"POST /operations/parked/{id}/requeue":          {Operation: "requeueParked", To: "/operations/parked"},
+			"POST /operations/parked/{id}/discard":          {Operation: "discardParked", To: "/operations/parked"},
+		},
 	}
 }
 
@@ -150,46 +164,40 @@ var operationsPages = []struct {
 
 func operationsPath(page string) string { return strings.TrimSuffix("/operations/"+page, "/") }
 
-// operations returns the handler of a page of Operations, for operators.
-func (p *Pages) operations(page string) web.Handler {
-	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return p.showOperations(w, r, v, http.StatusOK, page, &web.Form{})
-	}
-}
-
-func (p *Pages) showOperations(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form *web.Form,
-) error {
-	filter := auditFormOf(r)
-	view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
-	if err != nil {
-		return err
-	}
-	if name == "audit" {
-		if view.Access, err = p.readAccess(r, v.Caller()); err != nil {
+// show returns a page of Operations.
+func (p *Pages) show(name string) web.Show {
+	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, form *web.Form) error {
+		filter := auditFormOf(r)
+		view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
+		if err != nil {
 			return err
 		}
-	}
-	at := r.URL.Query()
-	if name == "events" {
-		page := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = p.service.Operate.Unmatched(r.Context(), v.Caller(), page); err != nil {
-			return err
-		}
-		if id := at.Get("event"); id != "" {
-			e, err := p.service.Operate.UnmatchedEvent(r.Context(), v.Caller(), id)
-			if err != nil {
+		if name == "audit" {
+			if view.Access, err = p.readAccess(r, v.Caller()); err != nil {
 				return err
 			}
-			view.Event = &e
 		}
+		at := r.URL.Query()
+		if name == "events" {
+			page := service.Page{Cursor: at.Get("cursor")}
+			if view.Events, err = p.service.Operate.Unmatched(r.Context(), v.Caller(), page); err != nil {
+				return err
+			}
+			if id := at.Get("event"); id != "" {
+				e, err := p.service.Operate.UnmatchedEvent(r.Context(), v.Caller(), id)
+				if err != nil {
+					return err
+				}
+				view.Event = &e
+			}
+		}
+		view.Form = form
+		page := web.Page{Title: view.Title, Data: view}
+		if filter.empty() && status == http.StatusOK && at.Get("cursor") == "" {
+			page.Live = "/live/operations?page=" + name
+		}
+		return p.web.Render(w, r, v, status, "operations", page)
 	}
-	view.Form = form
-	page := web.Page{Title: view.Title, Data: view}
-	if filter.empty() && status == http.StatusOK && at.Get("cursor") == "" {
-		page.Live = "/live/operations?page=" + name
-	}
-	return p.web.Render(w, r, v, status, "operations", page)
 }
 
 // operationsEvents is GET /live/operations, for operators.
@@ -314,14 +322,6 @@ func blockWords(b *models.Block) string {
 		}
 	}
 	return "mail " + strings.Join(out, " ")
-}
-
-// addBlock is POST /operations/blocks, for operators.
-func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), "addBlock"); err != nil {
-		return form.Refused(err, func(status int) error { return p.showOperations(w, r, v, status, "blocks", form) })
-	}
-	return web.SeeOther(w, r, "/operations/blocks")
 }
 
 // askHolds is GET /operations/holds/lift, for operators.

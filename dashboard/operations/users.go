@@ -17,35 +17,10 @@ import (
 // userForms are the operations on a user that are no verbs, by the value of the button.
 var userForms = map[string]string{"open": "getUser", "senders": "setSenders"}
 
-// controlUser is POST /operations/users, for operators: it sets the senders of a user, or
-// pauses, resumes, disables, enables or logs out the user, or opens the user's page.
-func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	form, err := web.ReadForm(w, r, web.MaxForm, "do", "page")
-	if err != nil {
-		return err
-	}
-	do, id, onPage := form.Get("do"), form.Text("id"), form.Get("page") == "user"
-	name := cmp.Or(userForms[do], p.web.Operations.Verb("users", do))
-	if name == "" {
-		return web.ErrNoPage
-	}
-	if do != "senders" { // the fields of the other buttons
-		form.Own("senders")
-	}
-	if do == "open" {
-		form.Own("why")
-	}
-	_, _, err = p.web.Operations.Do(r, v.Caller(), name, form)
-	if err != nil {
-		return form.Refused(err, func(status int) error {
-			if onPage {
-				return p.showUser(w, r, v, status, id, form)
-			}
-			return p.showOperations(w, r, v, status, "users", form)
-		})
-	}
-	if onPage || do == "open" {
-		return web.SeeOther(w, r, "/operations/users/"+url.PathEscape(id))
+// controlled leads to the page of the user that was opened, or back to the list.
+func (p *Pages) controlled(w http.ResponseWriter, r *http.Request, _ *web.Visitor, done *web.Result) error {
+	if done.Form.Get("do") == "open" {
+		return web.SeeOther(w, r, "/operations/users/"+url.PathEscape(done.Form.Text("id")))
 	}
 	return web.SeeOther(w, r, "/operations/users")
 }
@@ -61,15 +36,9 @@ type userView struct {
 	Form       *web.Form
 }
 
-// userPage is GET /operations/users/{id}, for operators.
-func (p *Pages) userPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showUser(w, r, v, http.StatusOK, r.PathValue("id"), &web.Form{})
-}
-
-func (p *Pages) showUser(
-	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, name string, form *web.Form,
-) error {
-	u, err := p.service.People.UserView(r.Context(), v.Caller(), name)
+// showUser shows the page of a user.
+func (p *Pages) showUser(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, form *web.Form) error {
+	u, err := p.service.People.UserView(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -93,19 +62,6 @@ func (p *Pages) showUser(
 		}
 	}
 	return p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Data: view})
-}
-
-// revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
-func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	_, form, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey", "page")
-	if err != nil {
-		return err
-	}
-	to := "/operations/users/" + url.PathEscape(r.PathValue("id")) + "#keys"
-	if form.Get("page") == "keys" {
-		to = "/operations/keys"
-	}
-	return web.SeeOther(w, r, to)
 }
 
 // keysView is the operators' page of the API keys of all users.
@@ -140,12 +96,7 @@ type limitsView struct {
 	Form *web.Form
 }
 
-// showLimitsOf is GET /operations/users/{id}/limits and GET /operations/users/{id}/keys/{key}/limits, for operators.
-func (p *Pages) showLimitsOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return p.showLimits(w, r, v, http.StatusOK, nil)
-}
-
-// showLimits shows the limits of a user or a key. The form is nil at first.
+// showLimits shows the limits of a user or a key.
 func (p *Pages) showLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, form *web.Form) error {
 	now, err := p.service.Limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
@@ -167,7 +118,7 @@ func (p *Pages) showLimits(w http.ResponseWriter, r *http.Request, v *web.Visito
 			}
 		}
 	}
-	if form == nil {
+	if status == http.StatusOK {
 		view.Form = web.NewForm(url.Values{})
 		for _, l := range now.Limits {
 			if l.Set {
@@ -176,16 +127,4 @@ func (p *Pages) showLimits(w http.ResponseWriter, r *http.Request, v *web.Visito
 		}
 	}
 	return p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Data: view})
-}
-
-// setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.
-func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	do := "setUserLimits"
-	if r.PathValue("key") != "" {
-		do = "setKeyLimits"
-	}
-	if _, form, err := p.web.Operations.Command(w, r, v.Caller(), do); err != nil {
-		return form.Refused(err, func(status int) error { return p.showLimits(w, r, v, status, form) })
-	}
-	return web.SeeOther(w, r, r.URL.Path)
 }

@@ -71,11 +71,14 @@ func (p *Pages) Routes() web.Routes {
 		Operators: map[string]web.Handler{
 			"GET /providers/{name}/check":                             p.inspectProvider,
 			"GET /providers/{name}/{do}":                              p.askProvider,
-			"POST /providers/{id}/{do}":                               p.switchProvider,
 			"GET /providers/{name}/suppressions":                      p.listedAtProvider,
 			"GET /providers/{name}/suppressions/{list}/{email}/clear": p.askClear,
-			"POST /providers/{id}/suppressions/{list}/{email}/clear": p.web.Operations.Then(
-				"clearProviderSuppression", "/providers/{id}/suppressions?did=cleared"),
+		},
+		OperatorCalls: map[string]web.Call{
+			"POST /providers/{id}/{do}": {Verbs: "providers", Then: p.switched},
+			"POST /providers/{id}/suppressions/{list}/{email}/clear": {
+				Operation: "clearProviderSuppression", To: "/providers/{id}/suppressions?did=cleared",
+			},
 		},
 	}
 }
@@ -491,12 +494,8 @@ func (p *Pages) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visit
 	return p.web.Ask(w, r, v, q)
 }
 
-// switchProvider is POST /providers/{id}/{do}, for operators.
-func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	does := p.web.Operations.Verb("providers", r.PathValue("do"))
-	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), does); err != nil {
-		return err
-	}
-	p.tracker.refresh(r.Context()) // the next page shows it
+// switched shows the providers after a command.
+func (p *Pages) switched(w http.ResponseWriter, r *http.Request, _ *web.Visitor, _ *web.Result) error {
+	p.tracker.refresh(r.Context()) // the page shows it
 	return web.SeeOther(w, r, "/providers")
 }

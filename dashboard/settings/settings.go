@@ -42,9 +42,7 @@ func New(frame *web.Frame, svc *service.Service, pages *providers.Pages) *Pages 
 func (p *Pages) Routes() web.Routes {
 	routes := map[string]web.Handler{
 		"GET /settings":                            firstSettings,
-		"POST /settings/keys":                      p.createKey,
 		"POST /settings/times":                     p.setDefaults,
-		"POST /settings/keys/{key}/revoke":         p.revokeKey,
 		"POST /settings/account/sessions/{id}/end": p.endSession,
 		"GET /keys/{id}/requests":                  p.requests,
 	}
@@ -55,6 +53,11 @@ func (p *Pages) Routes() web.Routes {
 		Templates: views,
 		Entries:   []web.Entry{{Group: web.NavRun, To: "/settings/keys", Icon: "key", Text: "Settings"}},
 		Users:     routes,
+		Calls: map[string]web.Call{
+			"POST /settings/keys":                     {Operation: "createKey", Handler: p.createKey},
+			"POST /settings/keys/{key}/revoke":        {Operation: "revokeKey", As: web.Mine, To: settingsPath("keys")},
+			"POST /settings/account/sessions/all/end": {Operation: "endSessions", As: web.Mine, To: "/login"},
+		},
 	}
 }
 
@@ -208,36 +211,19 @@ func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	} else if again {
 		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true})
 	}
-	r.SetPathValue("id", v.User)
-	made, _, err := p.web.Operations.Do(r, v.Caller(), "createKey", form)
+	made, err := p.web.Do(r, web.Mine(r, v, form), form)
 	if err != nil {
 		return form.Refused(err, func(status int) error {
 			return p.showSettings(w, r, v, status, &settingsView{Page: "keys", Form: form})
 		})
 	}
-	secret := made.(client.CreatedKey).Secret //nolint:forcetypeassert // its answer
+	secret := made.Out.(client.CreatedKey).Secret //nolint:forcetypeassert // its answer
 	return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret})
 }
 
-// revokeKey is POST /settings/keys/{key}/revoke.
-func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	r.SetPathValue("id", v.User)
-	if _, _, err := p.web.Operations.Command(w, r, v.Caller(), "revokeKey"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, settingsPath("keys"))
-}
-
-// endSession is POST /settings/account/sessions/{id}/end; the id may be "all".
+// endSession is POST /settings/account/sessions/{id}/end.
 func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
-	if id == "all" {
-		r.SetPathValue("id", v.User)
-		if _, _, err := p.web.Operations.Do(r, v.Caller(), "endSessions", &web.Form{}); err != nil {
-			return err
-		}
-		return web.SeeOther(w, r, "/login")
-	}
 	open, err := p.web.Sessions.List(r.Context(), v.User)
 	if err != nil {
 		return err

@@ -46,12 +46,16 @@ func (p *Pages) Routes() web.Routes {
 		Templates: views,
 		Entries:   []web.Entry{{Group: web.NavWatch, To: "/suppressions", Icon: "stop", Text: "Suppressions"}},
 		Users: map[string]web.Handler{
-			"GET /suppressions":                 p.suppressions,
-			"GET /suppressions/export.csv":      p.exportSuppressions,
-			"POST /suppressions":                p.addSuppression,
-			"GET /suppressions/{email}/remove":  p.askSuppression,
-			"POST /suppressions/{email}/remove": p.removeSuppression,
-			"POST /selected/suppress":           p.suppressSelected,
+			"GET /suppressions":                p.suppressions,
+			"GET /suppressions/export.csv":     p.exportSuppressions,
+			"GET /suppressions/{email}/remove": p.askSuppression,
+			"POST /selected/suppress":          p.suppressSelected,
+		},
+		Calls: map[string]web.Call{
+			"POST /suppressions": {
+				Operation: "addSuppression", Own: []string{"file"}, To: "/suppressions?did=added", Handler: p.addSuppression,
+			},
+			"POST /suppressions/{email}/remove": {Operation: "removeSuppressions", As: asListed, To: "/suppressions?did=removed"},
 		},
 	}
 }
@@ -85,12 +89,10 @@ func suppressionListOf(r *http.Request, v *web.Visitor) (who service.Caller, lis
 	return who, list
 }
 
-// suppressionsAt returns the address of the page of a list, after something was done.
-func suppressionsAt(list url.Values, did string) string {
-	if did != "" {
-		list.Set("did", did)
-	}
-	return web.Address("/suppressions", list)
+// asListed returns the caller for the suppression list that a form is about.
+func asListed(r *http.Request, v *web.Visitor, _ *web.Form) service.Caller {
+	who, _ := suppressionListOf(r, v)
+	return who
 }
 
 // suppressions is GET /suppressions.
@@ -246,7 +248,7 @@ func (p *Pages) exportSuppressions(w http.ResponseWriter, r *http.Request, v *we
 
 // addSuppression is POST /suppressions: an address, or a file of them.
 func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	who, of := suppressionListOf(r, v)
+	who, _ := suppressionListOf(r, v)
 	form, err := web.ReadForm(w, r, web.MaxContent)
 	if err != nil {
 		return err
@@ -254,7 +256,7 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 	view := &suppressionsView{Form: form}
 	file, _, err := r.FormFile("file")
 	if err != nil {
-		_, _, err = p.web.Operations.Do(r, who, "addSuppression", form)
+		_, err = p.web.Do(r, who, form)
 	} else {
 		defer func() { _ = file.Close() }()
 		err = p.importFile(r, who, file, view)
@@ -266,7 +268,7 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 	case view.Done != "":
 		return show(http.StatusOK)
 	}
-	return web.SeeOther(w, r, suppressionsAt(of, "added"))
+	return p.web.Next(w, r)
 }
 
 // importFile adds the rows of a file, and says what it did.
@@ -287,21 +289,12 @@ func (p *Pages) importFile(r *http.Request, who service.Caller, file io.Reader, 
 func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	email := r.PathValue("email")
 	_, of := suppressionListOf(r, v)
-	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""),
+	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: web.Address("/suppressions", of),
 		Text: []string{
 			"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
 			"After a complaint or a bounce that was final, say why.",
 		}}
 	return p.web.Ask(w, r, v, q)
-}
-
-// removeSuppression is POST /suppressions/{email}/remove.
-func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	who, of := suppressionListOf(r, v)
-	if _, _, err := p.web.Operations.Command(w, r, who, "removeSuppressions"); err != nil {
-		return err
-	}
-	return web.SeeOther(w, r, suppressionsAt(of, "removed"))
 }
 
 // suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was

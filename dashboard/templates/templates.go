@@ -43,18 +43,19 @@ func New(frame *web.Frame, svc *service.Service) *Pages {
 
 // Routes returns the routes of the pages.
 func (p *Pages) Routes() web.Routes {
-	then := p.web.Operations.Then
 	return web.Routes{
 		Templates: views,
 		Entries:   []web.Entry{{Group: web.NavSend, To: "/templates", Icon: "page", Text: "Templates"}},
 		Users: map[string]web.Handler{
 			"GET /templates":                 p.list,
 			"GET /templates/{name}":          p.template,
-			"POST /templates/{name}":         p.saveTemplate,
 			"POST /templates/{name}/preview": p.previewTemplate,
 			"POST /templates/{name}/values":  p.showValues,
-			"POST /templates/{name}/publish": then("publishTemplate", "/templates/{name}?done=published"),
-			"POST /templates/{name}/archive": then("archiveTemplate", "/templates/{name}?done=archived"),
+		},
+		Calls: map[string]web.Call{
+			"POST /templates/{name}":         {Operation: "addTemplateVersion", Own: ownFields, Handler: p.saveTemplate},
+			"POST /templates/{name}/publish": {Operation: "publishTemplate", To: "/templates/{name}?done=published"},
+			"POST /templates/{name}/archive": {Operation: "archiveTemplate", To: "/templates/{name}?done=archived"},
 		},
 	}
 }
@@ -298,15 +299,15 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if err != nil {
 		return p.orRefused(w, r, v, t, err)
 	}
-	out, _, err := p.web.Operations.Do(r, v.Caller(), "addTemplateVersion", t.Form)
+	stored, err := p.web.Do(r, v.Caller(), t.Form)
 	if e := web.Refused(err); e != nil && e.Kind == service.NotFound {
 		t.Form.Set("name", t.Name)
-		out, _, err = p.web.Operations.Do(r, v.Caller(), "createTemplate", t.Form)
+		stored, err = p.web.Run(r, v.Caller(), t.Form, p.web.Operations["createTemplate"])
 	}
 	if err != nil {
 		return p.orRefused(w, r, v, t, err)
 	}
-	saved := out.(client.Template) //nolint:forcetypeassert // the answer of both
+	saved := stored.Out.(client.Template) //nolint:forcetypeassert // the answer of both
 	done := "saved"
 	switch {
 	case do == "test":

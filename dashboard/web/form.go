@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -151,73 +150,6 @@ func (f *Form) Beyond(names ...string) bool {
 	return slices.ContainsFunc(f.wrong, func(m service.FieldError) bool {
 		return !slices.Contains(names, strings.TrimPrefix(m.Pointer, "/"))
 	})
-}
-
-// Operations are the calls of the API by their names, which forms carry out, too.
-type Operations map[string]*operation.Operation
-
-// NewOperations returns operations by their names.
-func NewOperations(list []operation.Operation) Operations {
-	out := Operations{}
-	for i := range list {
-		out[list[i].Name] = &list[i]
-	}
-	return out
-}
-
-// Verb returns the name of the operation that does something with a thing: "stop" with "batches"; "" if there is none.
-func (os Operations) Verb(things, verb string) string {
-	for name, o := range os {
-		if of, does := o.Verb(); of == things && does == verb {
-			return name
-		}
-	}
-	return ""
-}
-
-// Do carries out an operation with what a form and the parts of the path say.
-func (os Operations) Do(
-	r *http.Request, who service.Caller, name string, form *Form,
-) (out any, replayed bool, err error) {
-	o := os[name]
-	if o == nil {
-		return nil, false, ErrNoPage
-	}
-	in := o.New()
-	if err := o.ReadForm(in, form.Values, r.PathValue, form.own...); err != nil {
-		return nil, false, err
-	}
-	var repeat service.Repeat
-	if o.Repeats() {
-		repeat = form.Repeat(r)
-	}
-	return o.Run(r.Context(), who, in, repeat)
-}
-
-// Command reads a form and carries out an operation. It returns the form with every error, too.
-func (os Operations) Command(
-	w http.ResponseWriter, r *http.Request, who service.Caller, name string, own ...string,
-) (out any, form *Form, err error) {
-	if form, err = ReadForm(w, r, MaxForm, own...); err == nil {
-		out, _, err = os.Do(r, who, name, form)
-	}
-	return out, form, err
-}
-
-// braces are the parts of a path in the address of a page.
-var braces = regexp.MustCompile(`\{\w+\}`)
-
-// Then returns the handler of a form that carries out an operation, and leads to a page. The address of the page may
-// have parts of the form's path, like {id}.
-func (os Operations) Then(name, page string) Handler {
-	return func(w http.ResponseWriter, r *http.Request, v *Visitor) error {
-		if _, _, err := os.Command(w, r, v.Caller(), name); err != nil {
-			return err
-		}
-		return SeeOther(w, r, braces.ReplaceAllStringFunc(page, func(part string) string {
-			return url.PathEscape(r.PathValue(strings.Trim(part, "{}")))
-		}))
-	}
 }
 
 // ReadSelected reads a form about selected messages or batches, and their IDs.

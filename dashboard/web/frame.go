@@ -44,6 +44,7 @@ type Config struct {
 type Frame struct {
 	Config
 	Sessions *Sessions
+	*calls
 
 	views   Templates // of all rooms
 	assets  *assets
@@ -71,6 +72,7 @@ func New(c Config) (*Frame, error) {
 		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
 		mux:      http.NewServeMux(),
 		entries:  map[string]string{},
+		calls:    &calls{c.Operations, map[string]Call{}},
 	}, nil
 }
 
@@ -82,12 +84,15 @@ func (f *Frame) Close() { f.live.close() }
 func (f *Frame) Go(run func(ctx context.Context)) { f.live.wg.Go(func() { run(f.live.ctx) }) }
 
 // Routes are the pages of a room: their templates, their entries of the navigation, and the handlers by their patterns.
+// Serve adds the handlers of the forms that carry out operations.
 type Routes struct {
 	Templates Templates
 	Entries   []Entry
 	Open      map[string]Handler // need no session, and get no visitor
 	Users     map[string]Handler
 	Operators map[string]Handler // other users do not see that they exist
+
+	Calls, OperatorCalls map[string]Call
 }
 
 // Entry is an entry of the navigation. Only operators see it if its page is for operators. It is marked on its own page.
@@ -131,6 +136,12 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 			_, operators := room.Operators["GET "+e.To]
 			group := &f.nav[e.Group]
 			group.Name, group.Entries = groupNames[e.Group], append(group.Entries, navEntry{e, operators})
+		}
+		for pattern, c := range room.Calls {
+			f.routes[pattern], room.Users[pattern] = c, f.handlerOf(&c)
+		}
+		for pattern, c := range room.OperatorCalls {
+			f.routes[pattern], room.Operators[pattern] = c, f.handlerOf(&c)
 		}
 		handle := func(pattern string, h http.HandlerFunc) {
 			f.mux.HandleFunc(pattern, h)
