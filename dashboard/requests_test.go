@@ -170,8 +170,13 @@ func TestFormsAreRequests(t *testing.T) {
 	known = slices.AppendSeq(slices.Collect(maps.Keys(calls)), maps.Keys(notCarriedOut))
 	require.ElementsMatch(t, known, posts)
 	var all []submission
+	said := map[string]string{}  // what pages say was done, by the parameter did
 	offered := map[string]bool{} // the fields of operations, and whether a form has them
 	for route, c := range calls {
+		_, did, _ := strings.Cut(c.To, "?did=")
+		require.Equal(t, did == "", c.Done == "", "%s: did=%s: %q", route, did, c.Done)
+		require.Equal(t, c.Done, cmp.Or(said[did], c.Done), "%s: did=%s is said twice", route, did)
+		said[did] = c.Done
 		found := []submission{{fields: url.Values{}}}
 		if !strings.Contains(route, "/parked/") { // nothing is parked, and the button is all of the form
 			to := strings.TrimPrefix(route, "POST ")
@@ -213,6 +218,9 @@ func TestFormsAreRequests(t *testing.T) {
 		a := f.byLink(login.LocalUser()).post(s.to, s.fields) // a form may end all sessions
 		require.NotEqual(t, http.StatusUnauthorized, a.StatusCode, s.to)
 		require.NotContains(t, a.text, "There is no field with this name.", s.to)
+		if did := a.Request.URL.Query().Get("did"); did != "" {
+			require.Contains(t, a.text, `<div class="notice info" role="status">`, "%s: the page does not say it", s.to)
+		}
 	}
 	require.Greater(t, len(all), 40)
 }

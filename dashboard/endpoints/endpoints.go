@@ -69,14 +69,18 @@ func (p *Pages) Routes() web.Routes {
 func (p *Pages) calls(at string) map[string]web.Call {
 	one := at + "/{id}"
 	return map[string]web.Call{
-		"POST " + at:               {Operation: "createEndpoint", As: as, Then: p.added, Refused: p.refused},
-		"POST " + one + "/test":    {Operation: "testEndpoint", As: as, Then: p.tested},
-		"POST " + one + "/rotate":  {Operation: "rotateEndpoint", As: as, Then: p.rotated},
-		"POST " + one + "/enable":  {Operation: "enableEndpoint", As: as, To: one + "?did=enable"},
-		"POST " + one + "/disable": {Operation: "disableEndpoint", As: as, To: one + "?did=disable"},
-		"POST " + one + "/replay":  {Operation: "replayEndpoint", As: as, To: one + "?did=replay"},
-		"POST " + one + "/repeat":  {Operation: "replayEndpoint", As: as, To: one + "?did=repeat"},
-		"POST " + one + "/remove":  {Operation: "removeEndpoint", As: as, To: at},
+		"POST " + at:              {Operation: "createEndpoint", As: as, Then: p.added, Refused: p.refused},
+		"POST " + one + "/test":   {Operation: "testEndpoint", As: as, Then: p.tested},
+		"POST " + one + "/rotate": {Operation: "rotateEndpoint", As: as, Then: p.rotated},
+		"POST " + one + "/enable": {Operation: "enableEndpoint", As: as, To: one + "?did=enable",
+			Done: "Posts go on where they were."},
+		"POST " + one + "/disable": {Operation: "disableEndpoint", As: as, To: one + "?did=disable",
+			Done: "Nothing is posted until you enable the endpoint."},
+		"POST " + one + "/replay": {Operation: "replayEndpoint", As: as, To: one + "?did=replay",
+			Done: "What was published in the last 24 hours is posted again."},
+		"POST " + one + "/repeat": {Operation: "replayEndpoint", As: as, To: one + "?did=repeat",
+			Done: "The post is made again."},
+		"POST " + one + "/remove": {Operation: "removeEndpoint", As: as, To: at},
 	}
 }
 
@@ -127,7 +131,6 @@ type endpointView struct {
 	retries  map[string]time.Time    // of posts that are made again, by their IDs
 	Test     *client.EndpointTest    // the result of a test post, if one was just made
 	Request  *client.EndpointRequest // of the post that was asked for, if any
-	Done     string
 }
 
 // Next returns when the post of the n-th attempt is made again; zero: it is not known, or a later attempt says it.
@@ -204,7 +207,7 @@ func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if err != nil {
 		return err
 	}
-	view := &endpointView{Endpoint: e, Done: endpointDone[r.URL.Query().Get("did")]}
+	view := &endpointView{Endpoint: e}
 	if post := r.URL.Query().Get("post"); post != "" {
 		sent, err := p.endpoints(v.Caller()).Request(r.Context(), owner, e.ID, post)
 		if err != nil {
@@ -213,14 +216,6 @@ func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		view.Request = &sent
 	}
 	return p.showEndpoint(w, r, v, view)
-}
-
-// endpointDone are what commands about an endpoint did.
-var endpointDone = map[string]string{
-	"enable":  "Posts go on where they were.",
-	"disable": "Nothing is posted until you enable the endpoint.",
-	"replay":  "What was published in the last 24 hours is posted again.",
-	"repeat":  "The post is made again.",
 }
 
 func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {

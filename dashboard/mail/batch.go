@@ -108,7 +108,7 @@ func (p *Pages) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) er
 		}
 		view.First = first.Subject
 	}
-	page := web.Page{Title: view.Heading(), Charts: true, Data: view}
+	page := web.Page{Title: view.Heading(), Charts: true, Done: view.Did, Data: view}
 	if cursor == "" {
 		page.Live = web.Address("/live/batches/"+view.ID.String(), q)
 	}

@@ -73,7 +73,9 @@ func Routes(frame *web.Frame, svc *service.Service) web.Routes {
 		},
 		Calls: map[string]web.Call{
 			"POST /batches/{id}/{do}": {Verbs: "batches", Then: controlled},
-			"POST /logs/{id}/release": {Operation: "releaseLog", To: "/logs/{id}?did=sent"},
+			"POST /logs/{id}/release": {
+				Operation: "releaseLog", To: "/logs/{id}?did=sent", Done: "Queued: the message is sent again.",
+			},
 		},
 	}
 }

@@ -24,7 +24,6 @@ type logView struct {
 	mail.LogStory
 	Story []moment
 	Took  string // from acceptance to the last event
-	Did   string // confirmation of the command that was just given
 
 	CanRelease bool   // it can be sent again
 	Of         string // name of the owner, if that is not the visitor
@@ -83,20 +82,17 @@ func (p *Pages) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, 
 	if err != nil {
 		return err
 	}
-	if r.URL.Query().Get("did") == "sent" {
-		view.Did = "Queued: the message is sent again."
-	}
 	if view.Batch = b; view.User != "" {
 		view.Of = p.web.NameOf(r.Context(), view.User)
 	}
 	if view.Mail, err = p.mail.Mail(r.Context(), v.Caller(), id); err != nil {
 		return err
 	}
-	title := view.Email
+	title, did := view.Email, ""
 	if b != nil {
-		title = view.Mail.Subject
+		title, did = view.Mail.Subject, b.Did
 	}
-	page := web.Page{Title: cmp.Or(title, "Recipient"), Live: "/live/logs/" + id, Data: view}
+	page := web.Page{Title: cmp.Or(title, "Recipient"), Live: "/live/logs/" + id, Done: did, Data: view}
 	return p.web.Render(w, r, v, http.StatusOK, "log", page)
 }
 

@@ -14,7 +14,6 @@ type listedView struct {
 	Provider Provider
 	List     []client.ProviderSuppression
 	Next     string // URL of the next page, or ""
-	Done     string
 }
 
 // Of returns what an entry is about, for the path of its question.
@@ -43,9 +42,6 @@ func (p *Pages) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.
 	view.List = list.Suppressions
 	if list.Next != "" {
 		view.Next = "/providers/" + url.PathEscape(name) + "/suppressions?" + url.Values{"cursor": {list.Next}}.Encode()
-	}
-	if r.URL.Query().Get("did") == "cleared" {
-		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
 	}
 	title := "Suppressed at " + view.Provider.Info.Title
 	return p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Data: view})

@@ -78,6 +78,7 @@ func (p *Pages) Routes() web.Routes {
 			"POST /providers/{id}/{do}": {Verbs: "providers", Then: p.switched},
 			"POST /providers/{id}/suppressions/{list}/{email}/clear": {
 				Operation: "clearProviderSuppression", To: "/providers/{id}/suppressions?did=cleared",
+				Done: "The address was removed from the provider's list. The provider delivers to it again.",
 			},
 		},
 	}

@@ -54,8 +54,12 @@ func (p *Pages) Routes() web.Routes {
 		Calls: map[string]web.Call{
 			"POST /suppressions": {
 				Operation: "addSuppression", Own: []string{"file"}, To: "/suppressions?did=added", Handler: p.addSuppression,
+				Done: "The address was added. No call to a provider contains it any more.",
 			},
-			"POST /suppressions/{email}/remove": {Operation: "removeSuppressions", As: asListed, To: "/suppressions?did=removed"},
+			"POST /suppressions/{email}/remove": {
+				Operation: "removeSuppressions", As: asListed, To: "/suppressions?did=removed",
+				Done: "The address was removed. Mail may be sent to it again.",
+			},
 		},
 	}
 }
@@ -98,12 +102,6 @@ func asListed(r *http.Request, v *web.Visitor, _ *web.Form) service.Caller {
 // suppressions is GET /suppressions.
 func (p *Pages) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view := &suppressionsView{Form: web.NewForm(url.Values{"reason": {string(models.Manual)}})}
-	switch r.URL.Query().Get("did") {
-	case "added":
-		view.Done = "The address was added. No call to a provider contains it any more."
-	case "removed":
-		view.Done = "The address was removed. Mail may be sent to it again."
-	}
 	return p.showSuppressions(w, r, v, http.StatusOK, view)
 }
 
@@ -132,7 +130,7 @@ func (p *Pages) showSuppressions(
 		view.next(of, "cursor", list.Next)
 	}
 	return p.web.Render(w, r, v, status, "suppressions",
-		web.Page{Title: "Suppressions", Data: view})
+		web.Page{Title: "Suppressions", Done: view.Done, Data: view})
 }
 
 // sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.

@@ -53,9 +53,17 @@ func (p *Pages) Routes() web.Routes {
 			"POST /templates/{name}/values":  p.showValues,
 		},
 		Calls: map[string]web.Call{
-			"POST /templates/{name}":         {Operation: "addTemplateVersion", Own: ownFields, Handler: p.saveTemplate},
-			"POST /templates/{name}/publish": {Operation: "publishTemplate", To: "/templates/{name}?done=published"},
-			"POST /templates/{name}/archive": {Operation: "archiveTemplate", To: "/templates/{name}?done=archived"},
+			"POST /templates/{name}": {
+				Operation: "addTemplateVersion", Own: ownFields, Handler: p.saveTemplate, To: "/templates/{name}?did=saved",
+				Done: "Saved as a draft. Batches use it when it is published.",
+			},
+			"POST /templates/{name}/publish": {
+				Operation: "publishTemplate", To: "/templates/{name}?did=published", Done: "Published.",
+			},
+			"POST /templates/{name}/archive": {
+				Operation: "archiveTemplate", To: "/templates/{name}?did=archived",
+				Done: "Archived: batches cannot use it until a version is published.",
+			},
 		},
 	}
 }
@@ -106,14 +114,13 @@ type templateView struct {
 	Versions []client.TemplateVersion
 	Changes  []change // between Version and Against
 	Against  int
-	Done     string
 	Uses     mail.TemplateUses
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
 func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
-	view := &templateView{Name: name, Done: r.URL.Query().Get("done")}
+	view := &templateView{Name: name}
 	view.Form = web.NewForm(url.Values{"to": {sampleAddress}})
 	view.Values = []sampleValue{{"name", exampleOf("name")}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
@@ -308,16 +315,16 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 		return p.orRefused(w, r, v, t, err)
 	}
 	saved := stored.Out.(client.Template) //nolint:forcetypeassert // the answer of both
-	done := "saved"
+	did := "saved"
 	switch {
 	case do == "test":
 		return p.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
 			Email: person.Email, Name: person.Name, Vars: person.Vars, JSON: isJSON,
 		})
 	case t.Form.Get("publish") != "":
-		done = "published"
+		did = "published"
 	}
-	to := url.Values{"version": {strconv.Itoa(saved.Version)}, "done": {done}}
+	to := url.Values{"version": {strconv.Itoa(saved.Version)}, "did": {did}}
 	if t.has(t.Shown) {
 		to.Set("language", t.Shown)
 	}

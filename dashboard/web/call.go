@@ -26,8 +26,9 @@ type Call struct {
 	// As returns on whose behalf the operation is carried out; nil: the visitor's. It may complete the form and the parts
 	// of the path.
 	As func(r *http.Request, v *Visitor, form *Form) service.Caller
-	// To is the address of the page that the form leads to. It may have parts of the form's path, like {id}.
-	To string
+	// To is the address of the page that the form leads to. It may have parts of the form's path, like {id}. Its parameter
+	// did is a word for what was done, for which the page shows Done.
+	To, Done string
 	// Then answers in place of To.
 	Then    func(w http.ResponseWriter, r *http.Request, v *Visitor, done *Result) error
 	Refused Show // the form with its mistakes; nil: an error page
@@ -84,7 +85,8 @@ func (os Operations) Of(c *Call, do string) *operation.Operation {
 // calls carries out the operations of forms.
 type calls struct {
 	operations Operations
-	routes     map[string]Call // by pattern
+	routes     map[string]Call   // by pattern
+	done       map[string]string // the Done of routes, by the parameter did
 }
 
 // Do carries out the operation of the route that a form was sent to, with what the form and the parts of the path say.
@@ -113,8 +115,12 @@ func (cs *calls) Run(
 	return done, err
 }
 
-// handlerOf returns the handler of a form.
-func (cs *calls) handlerOf(c *Call) Handler {
+// add adds a route, and returns its handler.
+func (cs *calls) add(pattern string, c Call) Handler {
+	cs.routes[pattern] = c
+	if _, did, found := strings.Cut(c.To, "?did="); found {
+		cs.done[did] = c.Done
+	}
 	if c.Handler != nil {
 		return c.Handler
 	}

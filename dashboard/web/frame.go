@@ -72,7 +72,7 @@ func New(c Config) (*Frame, error) {
 		keeping:  keptBudget{all: semaphore.NewWeighted(keptBytes)},
 		mux:      http.NewServeMux(),
 		entries:  map[string]string{},
-		calls:    &calls{c.Operations, map[string]Call{}},
+		calls:    &calls{c.Operations, map[string]Call{}, map[string]string{}},
 	}, nil
 }
 
@@ -138,10 +138,10 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 			group.Name, group.Entries = groupNames[e.Group], append(group.Entries, navEntry{e, operators})
 		}
 		for pattern, c := range room.Calls {
-			f.routes[pattern], room.Users[pattern] = c, f.handlerOf(&c)
+			room.Users[pattern] = f.add(pattern, c)
 		}
 		for pattern, c := range room.OperatorCalls {
-			f.routes[pattern], room.Operators[pattern] = c, f.handlerOf(&c)
+			room.Operators[pattern] = f.add(pattern, c)
 		}
 		handle := func(pattern string, h http.HandlerFunc) {
 			f.mux.HandleFunc(pattern, h)

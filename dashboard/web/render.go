@@ -28,6 +28,7 @@ type Page struct {
 	Live   string // URL of the page's events; "": the page is not live
 	Charts bool   // it needs the scripts for charts
 	Editor bool   // it needs the editor of rich text
+	Done   string // what was just done; default: what the Call said that led here
 	Data   any
 
 	Nav     []navGroup
@@ -49,6 +50,7 @@ func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
 func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) error {
 	p.Nav, p.Visitor, p.Theme, p.Path = f.nav[:], v, Theme(r), r.URL.RequestURI()
 	p.Entry = cmp.Or(p.Entry, f.entries[r.Pattern])
+	p.Done = cmp.Or(p.Done, f.done[r.URL.Query().Get("did")])
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}
