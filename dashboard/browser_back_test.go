@@ -4,7 +4,6 @@ package dashboard
 
 import (
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,20 +38,15 @@ func TestBrowserBackOnAllPages(t *testing.T) {
 	b.until(`location.search.includes("cursor=") && document.readyState === "complete"`)
 	second := eval[string](b, "location.pathname + location.search")
 	batch := "/batches/" + id.String()
-	pages := []string{
-		"/", "/batches", batch, batch + "?state=failed", "/logs?state=failed&email=@example.com", second,
-		"/logs/" + id.Log(3).String(), "/search?q=" + url.QueryEscape("r1"), "/statistics?by=sender", "/providers?range=week",
-		"/providers/sg/offline", "/suppressions", "/endpoints", "/templates", "/drafts", "/compose", "/settings/keys",
-		"/keys/" + key.ID + "/requests", "/docs", "/operations", "/operations/parked", "/operations/blocks",
-		"/operations/users", "/operations/users/local", "/operations/users/local/limits", "/operations/keys",
-		"/operations/audit?what=key.create", "/installation/endpoints",
-	}
-	var seen []string
 	b.open("/")
-	navigation := `[...document.querySelectorAll("header a[href^='/'], nav a[href^='/']")].map((a) => a.pathname)`
-	for _, to := range eval[[]string](b, navigation) {
-		require.True(t, containsPage(pages, to), "%s of the navigation is not visited", to)
-	}
+	pages := append(eval[[]string](b, `[...new Set(
+		[...document.querySelectorAll("header a[href^='/'], nav a[href^='/']")].map((a) => a.pathname))]`),
+		batch, batch+"?state=failed", "/logs?state=failed&email=@example.com", second,
+		"/logs/"+id.Log(3).String(), "/search?q="+url.QueryEscape("r1"), "/statistics?by=sender", "/providers?range=week",
+		"/providers/sg/offline", "/drafts", "/keys/"+key.ID+"/requests", "/operations/parked", "/operations/blocks",
+		"/operations/users", "/operations/users/local", "/operations/users/local/limits", "/operations/keys",
+		"/operations/audit?what=key.create", "/installation/endpoints")
+	var seen []string
 	for _, path := range pages {
 		b.open(path)
 		b.until(`document.readyState === "complete"`)
@@ -68,14 +62,4 @@ func TestBrowserBackOnAllPages(t *testing.T) {
 		b.until(`document.readyState === "complete" && ` + shownNow + ` === ` + quoteJS(seen[i]))
 	}
 	require.Empty(t, b.complaints())
-}
-
-// containsPage reports whether one of the pages has a path.
-func containsPage(pages []string, path string) bool {
-	for _, p := range pages {
-		if before, _, _ := strings.Cut(p, "?"); before == path {
-			return true
-		}
-	}
-	return false
 }
