@@ -42,6 +42,7 @@ func TestSuppressionsPage(t *testing.T) {
 	of, err := f.service.Suppressions.Of(t.Context(), service.Caller{User: "local"}, "ann@example.com")
 	require.NoError(t, err)
 	require.Equal(t, "page", of[0].Origin)
+	require.Contains(t, b.get("/suppressions").text, "via page, by local<")
 	found := b.get("/suppressions?q=ANN").text
 	require.Contains(t, found, `ann<wbr>@example.com`)
 	require.NotContains(t, found, `>a%2fb`)

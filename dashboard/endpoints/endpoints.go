@@ -221,6 +221,9 @@ func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {
 	o, owner := ownedBy(r, v)
 	view.Owned = o
+	if view.User != "" {
+		view.User = p.web.NameOf(r.Context(), view.User)
+	}
 	var err error
 	if view.Attempts, err = p.endpoints(v.Caller()).Attempts(r.Context(), owner, view.ID); err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 )
 
@@ -58,4 +60,21 @@ func TestEventGroups(t *testing.T) {
 				"%s belongs to no group", typ)
 		}
 	}
+}
+
+// TestEndpointIsShown: the page of an endpoint shows each of its fields.
+func TestEndpointIsShown(t *testing.T) {
+	t.Parallel()
+	page := func(e *client.Endpoint) string {
+		view := &endpointView{Endpoint: *e, Attempts: []client.EndpointAttempt{{}}}
+		parts, err := views.Parts("endpoint", web.Page{Data: view}, "content")
+		require.NoError(t, err)
+		return string(parts["content"])
+	}
+	testkit.Shown(t, page, map[string]string{
+		"Signature": "an endpoint with v1a has a public key",
+		"Headers":   "they often have passwords; HeaderNames are shown",
+	},
+		func(e *client.Endpoint) { e.State, e.Format = client.EndpointStateFailing, "" },
+		func(e *client.Endpoint) { e.State, e.Format = client.EndpointStateDisabled, client.FormatMail })
 }

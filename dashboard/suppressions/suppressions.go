@@ -129,6 +129,13 @@ func (p *Pages) showSuppressions(
 		view.List = list.Suppressions
 		view.next(of, "cursor", list.Next)
 	}
+	for i := range view.List {
+		if e := &view.List[i]; p.web.Providers.Has(e.By) {
+			e.By = p.web.Providers.Named(e.By)
+		} else if e.By != "" {
+			e.By = p.web.NameOf(r.Context(), e.By)
+		}
+	}
 	return p.web.Render(w, r, v, status, "suppressions",
 		web.Page{Title: "Suppressions", Done: view.Done, Data: view})
 }
