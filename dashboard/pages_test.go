@@ -63,32 +63,10 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 
 // fillPattern fills the wildcards of a route's path.
 func fillPattern(path string, batch models.ID) string {
-	switch {
-	case strings.Contains(path, "/logs/{id}"):
-		path = strings.Replace(path, "{id}", batch.Log(1).String(), 1)
-	case strings.Contains(path, "/batches/{id}"):
-		path = strings.Replace(path, "{id}", batch.String(), 1)
-	case strings.HasPrefix(path, "/providers/"):
-		path = strings.Replace(path, "{id}", "sg", 1)
-	}
-	path = strings.NewReplacer(
-		"{id}",
-		batch.String(),
-		"{name}",
-		"sg",
-		"{key}",
-		"000000000000",
-		"{email}",
-		"ann@example.com",
-		"{$}",
-		"",
-	).Replace(
-		path,
-	)
-	if strings.HasPrefix(path, "/providers/") {
-		return strings.Replace(path, "{do}", "offline", 1)
-	}
-	return strings.Replace(path, "{do}", "stop", 1)
+	return strings.NewReplacer("/logs/{id}", "/logs/"+batch.Log(1).String(),
+		"/providers/{id}/{do}", "/providers/sg/offline", "/providers/{name}/{do}", "/providers/sg/offline",
+		"/providers/{id}", "/providers/sg", "{id}", batch.String(), "{name}", "sg", "{key}", "000000000000",
+		"{email}", "ann@example.com", "{do}", "stop", "{$}", "").Replace(path)
 }
 
 // otherwise are the answers to forms about what does not exist, if they are not 404.
