@@ -21,7 +21,7 @@ func (f *fixture) posted(id string, n int) models.ID {
 	f.Helper()
 	b := f.four().ID
 	recipients := make([]int, n)
-	e, err := endpoint.Get(f.Context(), f.store, f.user, id)
+	e, err := endpoint.In(f.store).Get(f.Context(), f.user, id)
 	require.NoError(f, err)
 	head, err := f.store.FeedHead(f.Context(), f.user) // it has the number 0 if there is none
 	require.True(f, err == nil || errors.Is(err, models.ErrNotFound), err)
@@ -66,7 +66,7 @@ func TestReplayPost(t *testing.T) {
 	f.do(http.MethodPost, path+"/disable", "", nil)
 	require.Equal(t, "active", replay(`{"post": "msg_3"}`).object(t)["state"])
 	require.Equal(t, http.StatusOK, replay(`{"post": "msg_1"}`).Status)
-	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	require.Nil(t, e.Disabled)
 	require.Equal(t, 3, e.Generation)
@@ -79,13 +79,13 @@ func TestReplayPost(t *testing.T) {
 
 	state, version, err := endpoint.StateOf(t.Context(), f.store, &e)
 	require.NoError(t, err)
-	e, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err = endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	state.TakeOver(&e)
 	require.Len(t, state.Retries, 2, "each once")
 	require.NoError(t, endpoint.PutState(t.Context(), f.store, &e, &state, version))
 	require.Equal(t, http.StatusOK, replay(`{"post": "msg_0"}`).Status)
-	e, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err = endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Again, 1, "what was taken over is not asked for again")
 }
@@ -100,7 +100,7 @@ func TestWhatWasPosted(t *testing.T) {
 	path := "/v1/endpoints/" + v.ID
 	require.Contains(t, string(f.get(path).Body), `"failure_rate":0.5,`)
 	require.NotContains(t, string(f.get(path+"/attempts").Body), "part")
-	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	state, version, err := endpoint.StateOf(t.Context(), f.store, &e)
 	require.NoError(t, err)

@@ -214,7 +214,7 @@ func TestShapesOfForeignMail(t *testing.T) {
 	came := map[string][]map[string]any{} // events in the shape of the API that the mail came by
 	for _, shape := range shapes {
 		v := f.endpoint(`{"url": "https://example.com/x", "shape": "` + shape + `", "headers": {"Authorization": "Basic YTpi"}}`)
-		e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+		e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 		require.NoError(t, err)
 		for i := range bs {
 			u := feed.Update{Log: bs[i].ID.Log(1), Number: 1, State: models.Success, At: time.Now()}
@@ -273,7 +273,7 @@ func TestEventsOfMailgunAreTheSame(t *testing.T) {
 		Chunks: []models.FeedChunk{{Chunk: bs[0].ID, Version: 1, Changes: changes}},
 	}))
 	v := f.endpoint(`{"url": "https://example.com/x", "shape": "mailgun", "events": ["all"]}`)
-	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	composer := endpoint.NewComposer(f.store)
 	page, err := composer.Read(t.Context(), &e, f.user, feed.Begin, 100)

@@ -101,10 +101,10 @@ func (f *fixture) endpoint(body string) (v client.Endpoint) {
 // removeEndpoints removes all endpoints of the fixture's user.
 func (f *fixture) removeEndpoints() {
 	f.Helper()
-	list, err := endpoint.List(f.Context(), f.store, f.user, "", 100)
+	list, err := endpoint.In(f.store).Page(f.Context(), f.user, "", 100)
 	require.NoError(f, err)
 	for i := range list {
-		require.NoError(f, endpoint.Remove(f.Context(), f.store, f.user, list[i].ID))
+		require.NoError(f, endpoint.Remove(f.Context(), f.store, &list[i]))
 	}
 }
 
@@ -123,13 +123,13 @@ func TestEndpointSecret(t *testing.T) {
 	}
 	rotated := f.do(http.MethodPost, path+"/rotate", "", nil).object(t)
 	require.NotEqual(t, v.Secret, rotated["secret"])
-	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2)
 	require.Equal(t, v.Secret, e.Secrets[1].String())
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), e.Secrets[1].Until, time.Minute)
 	f.do(http.MethodPost, path+"/rotate", "", nil)
-	e, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err = endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2, "the oldest has ended")
 }
@@ -160,7 +160,7 @@ func TestEndpointKeyPair(t *testing.T) {
 	require.Regexp(t, "^whsec_", changed["secret"])
 	require.Equal(t, "v1", changed["signature"])
 	require.NotContains(t, changed, "public_key")
-	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.In(f.store).Get(t.Context(), f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2)
 	require.Equal(t, rotated["public_key"], e.Secrets[1].Public())
@@ -198,7 +198,7 @@ func TestEveryonesEndpoint(t *testing.T) {
 	require.Equal(t, []string{"/everyone invalid_value"}, p.pointers())
 	get := func() endpoint.Endpoint {
 		t.Helper()
-		e, err := endpoint.Get(t.Context(), f.store, feed.Installation, id)
+		e, err := endpoint.In(f.store).Get(t.Context(), feed.Installation, id)
 		require.NoError(t, err)
 		return e
 	}
@@ -241,7 +241,7 @@ func TestMailEndpoint(t *testing.T) {
 		`", "sender": "Alerts <alerts@example.com>"}`).object(t)
 	require.NotContains(t, made, "secret")
 	id, _ := made["id"].(string)
-	e, err := endpoint.Get(t.Context(), f.store, feed.Installation, id)
+	e, err := endpoint.In(f.store).Get(t.Context(), feed.Installation, id)
 	require.NoError(t, err)
 	batches := func() []models.Batch {
 		t.Helper()

@@ -305,6 +305,11 @@ func TestDiskReserve(t *testing.T) {
 	template := `{"name":"a","subject":"s","text":"t"}`
 	require.Equal(t, "disk_reserve", f.do(http.MethodPost, "/v1/templates", "application/json",
 		strings.NewReader(template)).problem(t).Code)
+	app := `{"url": "http://127.0.0.1:1/"}`
+	require.Equal(t, "disk_reserve", f.do(http.MethodPost, "/v1/endpoints", "application/json",
+		strings.NewReader(app)).problem(t).Code)
+	require.Equal(t, http.StatusCreated, f.operator().do(http.MethodPost, "/v1/endpoints?installation=true",
+		"application/json", strings.NewReader(app)).Status)
 	_, err := f.serve(Config{}).Drafts.Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
 	require.ErrorContains(t, err, "too little free disk space")
 	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)

@@ -75,7 +75,7 @@ func newApplication(r *rig, owner string, events ...string) *application {
 		ID: models.NewUserID(), Owner: owner, EndpointSettings: client.EndpointSettings{URL: s.URL, Events: events},
 		Secrets: []endpoint.Secret{secret}, Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}
-	require.NoError(r.t, endpoint.Create(r.t.Context(), r.store, e))
+	require.NoError(r.t, endpoint.In(r.store).Create(r.t.Context(), e.Owner, e.ID, *e))
 	a.noted = func() int64 {
 		state, _, err := endpoint.StateOf(r.t.Context(), r.store, e)
 		require.NoError(r.t, err)

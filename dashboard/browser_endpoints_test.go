@@ -50,7 +50,7 @@ func TestBrowserEndpoints(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	now := time.Now()
-	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+	_, err = endpoint.In(f.store).Change(t.Context(), login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Events = []string{client.SuppressionAdded}
 		return nil
 	})

@@ -31,7 +31,7 @@ func endpointRig(t *testing.T, status int) (f *rig, app string) {
 // attempted stores attempts to post to an endpoint, as a worker does.
 func (f *rig) attempted(owner, id string, attempts ...endpoint.Attempt) {
 	f.Helper()
-	e, err := endpoint.Get(f.Context(), f.store, owner, id)
+	e, err := endpoint.In(f.store).Get(f.Context(), owner, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
 		Retries: []endpoint.Retry{{Part: attempts[0].Part, Tried: 1, At: time.Now().Add(time.Hour)}}}
@@ -75,7 +75,7 @@ func TestEndpointPages(t *testing.T) {
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
 	added := []models.FeedSuppression{{}, {}}
 	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, login.LocalUser().ID, added))
-	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+	_, err = endpoint.In(f.store).Change(t.Context(), login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Events, e.Tags = []string{string(updates.All)}, nil
 		return nil
 	})

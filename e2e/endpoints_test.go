@@ -147,8 +147,9 @@ func newApplication(t *testing.T, store models.Store, user string) *application 
 		}
 	}))
 	t.Cleanup(s.Close)
-	require.NoError(t, endpoint.Create(t.Context(), store, &endpoint.Endpoint{
-		ID: models.NewUserID(), Owner: user, Secrets: []endpoint.Secret{endpoint.NewSecret(client.SignatureHMAC)},
+	id := models.NewUserID()
+	require.NoError(t, endpoint.In(store).Create(t.Context(), user, id, endpoint.Endpoint{
+		ID: id, Owner: user, Secrets: []endpoint.Secret{endpoint.NewSecret(client.SignatureHMAC)},
 		EndpointSettings: client.EndpointSettings{URL: s.URL, Events: []string{client.LogDelivered}},
 		Created:          time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
 	}))

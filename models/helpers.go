@@ -86,14 +86,17 @@ func DecodeStored(raw []byte, v any) error {
 	return fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
 }
 
-// ReadDocument reads a document whose value is JSON, and its version. Errors: ErrNotFound, ErrNewer,
-// ErrDamaged.
+// ReadDocument reads a document whose value is JSON, and its version. Without a document the value is zero and the
+// version 0. Errors: ErrNewer, ErrDamaged.
 func ReadDocument[T any](ctx context.Context, s DocumentStore, owner, kind, key string) (v T, version int, err error) {
 	d, err := s.Document(ctx, owner, kind, key)
-	if err != nil {
-		return v, 0, err
+	if errors.Is(err, ErrNotFound) {
+		return v, 0, nil
 	}
-	return v, d.Version, d.Decode(&v)
+	if err == nil {
+		err = d.Decode(&v)
+	}
+	return v, d.Version, err
 }
 
 // Decode decodes the value of a document, which is JSON. Errors: ErrNewer, ErrDamaged.
@@ -116,7 +119,7 @@ func ChangeDocument[T any](
 	ctx context.Context, s DocumentStore, owner, kind, key string, do func(v *T, version int) error,
 ) (v T, version int, err error) {
 	for range changeAttempts {
-		if v, version, err = ReadDocument[T](ctx, s, owner, kind, key); err != nil && !errors.Is(err, ErrNotFound) {
+		if v, version, err = ReadDocument[T](ctx, s, owner, kind, key); err != nil {
 			return v, version, err
 		}
 		before, err := json.Marshal(v)

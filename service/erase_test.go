@@ -79,8 +79,10 @@ func TestErasureReachesRooms(t *testing.T) {
 var documents = map[string]string{
 	"models":             "it stores documents for the others",
 	"models/clientid":    "hashes only",
+	"models/documents":   "it stores documents for the others",
 	"models/endpoint":    "settings: addresses are senders, and no recipients",
 	"models/suppression": "what is not published yet, for an hour at most",
+	"service/endpoints":  "as models/endpoint",
 	"service/quota":      "numbers only",
 	"service/templates":  "texts for all recipients",
 }
@@ -119,8 +121,8 @@ func TestErasureReachesDocuments(t *testing.T) {
 	}
 }
 
-// storesDocuments finds the calls that store documents.
-var storesDocuments = regexp.MustCompile(`\.(ChangeDocument|PutDocuments?)\(`)
+// storesDocuments finds the calls that store documents, and the types of documents.
+var storesDocuments = regexp.MustCompile(`\.(ChangeDocument|PutDocuments?)\(|documents\.Of\[`)
 
 // TestErasureInTheAuditTrail: the audit trail says that an address was erased, by whom and why,
 // and names only its domain.

@@ -281,7 +281,7 @@ func (s *Service) addRooms(d *Deps) {
 			{Name: "drafts", OfUser: s.Drafts.Erase},
 		},
 	})
-	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
+	s.endpoints = endpoints.New(d.Store, s.Limits.CheckDisk, cfg.EndpointClient, s.MailNotice)
 }
 
 // Close publishes the queued announcements and writes the access log, for a few seconds at

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -48,7 +47,7 @@ func (l List) Each(r *Request, f func(e *client.Suppression) bool) error {
 // Of returns the entries of an address; none if there are none.
 func (l List) Of(r *Request, address string) ([]client.Suppression, error) {
 	entries, err := r.Service.Suppressions.Of(r.Context(), r.Who, address)
-	if IsMissing(err) {
+	if problem.IsNotFound(err) {
 		return nil, nil
 	}
 	return slices.DeleteFunc(entries, func(e client.Suppression) bool { return !l.Has(&e) }), err
@@ -67,16 +66,10 @@ func (l List) Remove(r *Request, address string, f suppressions.Filter) (removed
 		f.Reason = string(reason)
 		once, err := r.Service.Suppressions.Unsuppress(r.Context(), r.Who, address, f,
 			"removed by an application that speaks the API of "+r.Who.Via)
-		if err != nil && !IsMissing(err) {
+		if err != nil && !problem.IsNotFound(err) {
 			return removed, err
 		}
 		removed = removed || once
 	}
 	return removed, nil
-}
-
-// IsMissing reports whether what a request is about does not exist.
-func IsMissing(err error) bool {
-	var e *problem.Error
-	return errors.As(err, &e) && e.Kind == problem.NotFound
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/safedelivr/safedelivr/api/dialect"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // mailbox is an address as Postmark writes it.
@@ -65,7 +66,7 @@ func get(r *dialect.Request) (dialect.Answer, error) {
 	}
 	for n := 1; n <= maxAddresses; n++ {
 		story, err := stories.Log(b.ID.Log(n))
-		if dialect.IsMissing(err) {
+		if problem.IsNotFound(err) {
 			break
 		}
 		if err != nil {
@@ -142,7 +143,7 @@ func streamOf(lane models.Lane) string {
 func missing(handle func(*dialect.Request) (dialect.Answer, error)) func(*dialect.Request) (dialect.Answer, error) {
 	return func(r *dialect.Request) (dialect.Answer, error) {
 		a, err := handle(r)
-		if dialect.IsMissing(err) {
+		if problem.IsNotFound(err) {
 			err = nil
 			a = dialect.Answer{Status: http.StatusUnprocessableEntity, Body: result{
 				ErrorCode: noMessage, Message: "This message was not found.",

@@ -156,7 +156,7 @@ func (p *Poster) postsTo(e *endpoint.Endpoint) bool { return e.Enabled() && !p.c
 func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 	listed, owners := map[string]bool{}, map[string]bool{} // those that are posted to, and their users
 	for after := ""; ; {
-		page, err := endpoint.List(ctx, p.store, "", after, pageRows)
+		page, err := endpoint.In(p.store).Page(ctx, "", after, pageRows)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 			}
 			return err
 		}
-		now, err := endpoint.Get(ctx, p.store, e.Owner, e.ID)
+		now, err := endpoint.In(p.store).Get(ctx, e.Owner, e.ID)
 		if errors.Is(err, models.ErrNotFound) {
 			return nil
 		}

@@ -278,7 +278,7 @@ func TestGone(t *testing.T) {
 		f.endpoint(operators, func(e *endpoint.Endpoint) { e.Owner = feed.Installation })
 		f.run("w")
 		disabled := func() *endpoint.Disabled {
-			e, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+			e, err := endpoint.In(f.store).Get(t.Context(), f.user, e.ID)
 			require.NoError(t, err)
 			return e.Disabled
 		}

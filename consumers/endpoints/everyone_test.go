@@ -261,7 +261,7 @@ func TestManyUsers(t *testing.T) {
 			_, ok := cursors.Of(f.user)
 			return ok
 		})
-		require.NoError(t, endpoint.RemoveCursors(t.Context(), f.store, e))
+		require.NoError(t, endpoint.Remove(t.Context(), f.store, e))
 		cursors, err := endpoint.CursorsOf(t.Context(), f.store, e)
 		require.NoError(t, err)
 		_, ok := cursors.Of(f.user)

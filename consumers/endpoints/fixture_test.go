@@ -117,7 +117,7 @@ func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoi
 	r.mu.Lock()
 	r.secret = e.Secrets[0].String()
 	r.mu.Unlock()
-	require.NoError(f.t, endpoint.Create(f.t.Context(), f.store, e))
+	require.NoError(f.t, endpoint.In(f.store).Create(f.t.Context(), e.Owner, e.ID, *e))
 	return e
 }
 
@@ -154,7 +154,10 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 // change changes an endpoint.
 func (f *fixture) change(e *endpoint.Endpoint, do func(e *endpoint.Endpoint)) {
 	f.t.Helper()
-	_, err := endpoint.Change(f.t.Context(), f.store, f.user, e.ID, func(e *endpoint.Endpoint) error { do(e); return nil })
+	_, err := endpoint.In(f.store).Change(f.t.Context(), f.user, e.ID, func(e *endpoint.Endpoint) error {
+		do(e)
+		return nil
+	})
 	require.NoError(f.t, err)
 }
 

@@ -164,7 +164,7 @@ func TestSuppressionsArePosted(t *testing.T) {
 
 		about.Email, about.At = "", about.At.Add(time.Millisecond)
 		store(f.user, about)
-		list, err := endpoint.List(t.Context(), f.store, f.user, "", 10)
+		list, err := endpoint.In(f.store).Page(t.Context(), f.user, "", 10)
 		require.NoError(t, err)
 		for i := range list {
 			f.change(&list[i], func(e *endpoint.Endpoint) { e.Generation++; e.Replay = nil }) // retries are due

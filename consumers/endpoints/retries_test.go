@@ -77,7 +77,7 @@ func TestDisabledAfterDays(t *testing.T) {
 				}
 				r.note(&endpoint.Post{Updates: []feed.Update{{Number: 1}}}, &res)
 				require.NoError(t, r.disable(t.Context()))
-				got, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+				got, err := endpoint.In(f.store).Get(t.Context(), f.user, e.ID)
 				require.NoError(t, err)
 				require.Equal(t, want && !accepted, !got.Enabled(), "%s %t", since, accepted)
 				_, err = f.store.FeedHead(t.Context(), feed.Installation)

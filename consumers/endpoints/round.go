@@ -326,7 +326,7 @@ func (r *round) disable(ctx context.Context) error {
 	default:
 		return nil
 	}
-	now, err := endpoint.Get(ctx, r.p.store, r.e.Owner, r.e.ID)
+	now, err := endpoint.In(r.p.store).Get(ctx, r.e.Owner, r.e.ID)
 	if errors.Is(err, models.ErrNotFound) || err == nil && (now.Generation != r.e.Generation || !now.Enabled()) {
 		return nil // its user has changed or removed it meanwhile
 	}
@@ -345,7 +345,7 @@ func (r *round) disable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = endpoint.Change(ctx, r.p.store, r.e.Owner, r.e.ID, func(e *endpoint.Endpoint) error {
+	_, err = endpoint.In(r.p.store).Change(ctx, r.e.Owner, r.e.ID, func(e *endpoint.Endpoint) error {
 		if e.Generation == r.e.Generation && e.Enabled() { // otherwise its user has changed it meanwhile
 			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		}

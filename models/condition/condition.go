@@ -201,7 +201,7 @@ func (c *Condition) Word() string {
 // Store is the part of models.Store that has the reports.
 type Store interface {
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
-	endpoint.Documents
+	models.DocumentStore
 }
 
 // Read returns the conditions of an installation with some providers, the gravest first. rules have what operators
@@ -255,8 +255,8 @@ const maxEndpoints = 500
 
 // reportsNotices reports whether the installation has an endpoint that notices are posted to, or one that this process
 // cannot read.
-func reportsNotices(ctx context.Context, store endpoint.Documents) (bool, error) {
-	list, err := endpoint.List(ctx, store, feed.Installation, "", maxEndpoints)
+func reportsNotices(ctx context.Context, store models.DocumentStore) (bool, error) {
+	list, err := endpoint.In(store).Page(ctx, feed.Installation, "", maxEndpoints)
 	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
 		return true, nil
 	}

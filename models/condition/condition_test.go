@@ -102,7 +102,7 @@ func TestWhoGetsNotices(t *testing.T) {
 	} {
 		store := memory.Open(t)
 		c.e.ID, c.e.Owner = "x", feed.Installation
-		require.NoError(t, endpoint.Create(t.Context(), store, &c.e))
+		require.NoError(t, endpoint.In(store).Create(t.Context(), c.e.Owner, c.e.ID, c.e))
 		got, err := condition.Read(t.Context(), store, nil, control.NewFollower(store).Rules(), time.Now())
 		require.NoError(t, err)
 		silent := slices.ContainsFunc(got, func(c condition.Condition) bool { return c.Kind == condition.NoNotices })

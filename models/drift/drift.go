@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -87,11 +86,7 @@ func prefix(h models.AddressHash) string { return hex.EncodeToString(h[:]) + "/"
 
 // ReadState returns the state of a provider and its version, 0 if there is none.
 func ReadState(ctx context.Context, s models.DocumentStore, provider string) (State, int, error) {
-	st, version, err := models.ReadDocument[State](ctx, s, owner, stateKind, provider)
-	if errors.Is(err, models.ErrNotFound) {
-		err = nil
-	}
-	return st, version, err
+	return models.ReadDocument[State](ctx, s, owner, stateKind, provider)
 }
 
 // PutState stores the state of a provider with a version, by compare-and-set. Errors: those of

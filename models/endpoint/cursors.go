@@ -111,12 +111,3 @@ func (c *Cursors) Put(ctx context.Context, store models.DocumentStore, e *Endpoi
 	}
 	return nil
 }
-
-// RemoveCursors removes the cursors of an endpoint.
-func RemoveCursors(ctx context.Context, store models.DocumentStore, e *Endpoint) error {
-	docs, err := store.DocumentsOf(ctx, owner, cursorKind, cursorKeys(e))
-	if err != nil {
-		return err
-	}
-	return store.RemoveDocuments(ctx, owner, cursorKind, docs)
-}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/mail"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/documents"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/shape"
 )
@@ -211,92 +211,38 @@ func (s *State) Attempt(post string) *Attempt {
 	return nil
 }
 
-// Kinds of documents. Endpoints and their states have one owner, so that one read finds
-// those of all users; keys begin with the user.
+// Endpoints and their states have one owner, so that one read finds those of all users.
 const (
 	owner     = "*"
-	kind      = "endpoint"
 	stateKind = "endpoint_state"
 )
 
-func key(user, id string) string { return user + "/" + id }
-
-// Documents is the part of a models.DocumentStore that List needs.
-type Documents interface {
-	Documents(ctx context.Context, owner, kind, after string, limit int) ([]models.Document, error)
-}
-
-// List returns at most limit endpoints of a user, or with an empty user of all, whose IDs come after one.
-func List(ctx context.Context, store Documents, user, after string, limit int) ([]Endpoint, error) {
-	from := after
-	if user != "" {
-		from = key(user, after)
-	}
-	docs, err := store.Documents(ctx, owner, kind, from, limit)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Endpoint, 0, len(docs))
-	for i := range docs {
-		if user != "" && !strings.HasPrefix(docs[i].Key, key(user, "")) {
-			break
-		}
-		var e Endpoint
-		if err := docs[i].Decode(&e); err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, nil
+// In returns the endpoints in a store.
+func In(store models.DocumentStore) *documents.Of[Endpoint] {
+	return &documents.Of[Endpoint]{Store: store, Owner: owner, Kind: "endpoint"}
 }
 
 // Key returns where an endpoint is in the list of all.
-func (e *Endpoint) Key() string { return key(e.Owner, e.ID) }
+func (e *Endpoint) Key() string { return e.Owner + "/" + e.ID }
 
-// Get returns an endpoint. Errors: models.ErrNotFound.
-func Get(ctx context.Context, store models.DocumentStore, user, id string) (Endpoint, error) {
-	e, _, err := models.ReadDocument[Endpoint](ctx, store, owner, kind, key(user, id))
-	return e, err
-}
-
-// Create stores a new endpoint.
-func Create(ctx context.Context, store models.DocumentStore, e *Endpoint) error {
-	_, _, err := models.ChangeDocument(ctx, store, owner, kind, e.Key(), func(v *Endpoint, _ int) error {
-		*v = *e
-		return nil
-	})
-	return err
-}
-
-// Change changes an endpoint by f, again if another caller changed it meanwhile, and returns it. Errors: those of
-// f, models.ErrNotFound.
-func Change(
-	ctx context.Context, store models.DocumentStore, user, id string, f func(e *Endpoint) error,
-) (Endpoint, error) {
-	e, _, err := models.ChangeDocument(ctx, store, owner, kind, key(user, id), func(e *Endpoint, version int) error {
-		if version == 0 {
-			return models.ErrNotFound
-		}
-		return f(e)
-	})
-	return e, err
-}
-
-// Remove removes an endpoint and its state.
-func Remove(ctx context.Context, store models.DocumentStore, user, id string) error {
-	if err := store.DeleteDocument(ctx, owner, kind, key(user, id)); err != nil {
+// Remove removes an endpoint with its cursors and its state.
+func Remove(ctx context.Context, store models.DocumentStore, e *Endpoint) error {
+	docs, err := store.DocumentsOf(ctx, owner, cursorKind, cursorKeys(e))
+	if err == nil {
+		err = store.RemoveDocuments(ctx, owner, cursorKind, docs)
+	}
+	if err == nil {
+		err = In(store).Remove(ctx, e.Owner, e.ID)
+	}
+	if err != nil {
 		return err
 	}
-	return store.DeleteDocument(ctx, owner, stateKind, key(user, id))
+	return store.DeleteDocument(ctx, owner, stateKind, e.Key())
 }
 
 // StateOf returns the state of an endpoint and its version. An endpoint that is new has none.
 func StateOf(ctx context.Context, store models.DocumentStore, e *Endpoint) (s State, version int, err error) {
-	s, version, err = models.ReadDocument[State](ctx, store, owner, stateKind, e.Key())
-	if errors.Is(err, models.ErrNotFound) {
-		err = nil
-	}
-	return s, version, err
+	return models.ReadDocument[State](ctx, store, owner, stateKind, e.Key())
 }
 
 // TakeOver applies the changes of an endpoint.

@@ -3,7 +3,6 @@ package softbounce
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -69,9 +68,6 @@ func markDue(ctx context.Context, s models.DocumentStore, user string, hashes []
 // DueOf returns what is due in a shard at a time, by user.
 func DueOf(ctx context.Context, s models.DocumentStore, shard int, now time.Time) (map[string][]Due, error) {
 	list, _, err := models.ReadDocument[due](ctx, s, owner, dueKind, shardKey(shard))
-	if errors.Is(err, models.ErrNotFound) {
-		err = nil
-	}
 	out := map[string][]Due{}
 	for key, e := range list {
 		if e.Next.After(now) {

@@ -8,13 +8,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/documents"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -25,23 +25,19 @@ const (
 	MaxTotal  = 10 << 20 // bytes of all drafts
 )
 
-// Kinds of documents, and the key of the index.
 const (
-	indexKind = "draft-index"
-	draftKind = "draft"
-	indexKey  = "all"
+	maxTitle = 200   // bytes of a title in the index
+	indexKey = "all" // key of the index
 )
-
-const maxTitle = 200 // bytes of a title in the index
 
 // Fields with recipients, one in a line, which an erasure changes.
 var addressFields = []string{"to", "cc", "bcc", "test"}
 
 // Draft is a message that is being written: the fields of a form.
 type Draft struct {
-	ID string `json:"-"`
+	ID string `json:"id"`
 	// Version counts the changes of the draft.
-	Version int `json:"-"`
+	Version int `json:"version"`
 	// Editor names the page that saved it. A page may replace what it saved itself.
 	Editor string            `json:"editor"`
 	Saved  time.Time         `json:"saved"`
@@ -56,18 +52,18 @@ type Info struct {
 	Saved time.Time `json:"saved"`
 }
 
-// Room returns an error while nothing of a user may be stored.
-type Room func(ctx context.Context, user string) error
-
 // Library holds the drafts of all users.
 type Library struct {
-	store models.DocumentStore
-	room  Room
+	drafts  documents.Of[Draft]
+	indexes documents.Of[[]Info]
 }
 
 // New returns the drafts in a store. It stores one only if room returns no error.
-func New(store models.DocumentStore, room Room) *Library {
-	return &Library{store: store, room: room}
+func New(store models.DocumentStore, room documents.Room) *Library {
+	return &Library{
+		documents.Of[Draft]{Store: store, Kind: "draft", Room: room, Fail: problem.About("draft")},
+		documents.Of[[]Info]{Store: store, Kind: "draft-index", Fail: problem.About("drafts")},
+	}
 }
 
 // List returns the drafts of a user, the one that was saved last first.
@@ -79,19 +75,14 @@ func (l *Library) List(ctx context.Context, user string) ([]Info, error) {
 
 // Get returns a draft. Its error is a problem: NotFound if there is none.
 func (l *Library) Get(ctx context.Context, user, id string) (Draft, error) {
-	d, version, err := models.ReadDocument[Draft](ctx, l.store, user, draftKind, id)
-	if errors.Is(err, models.ErrNotFound) {
-		return d, problem.NotYours("draft")
-	}
-	d.ID, d.Version = id, version
-	return d, problem.FromStore("read draft", err)
+	return l.drafts.Get(ctx, user, id)
 }
 
 // Save stores a draft and returns it with its new version and the time. Version is the one that
 // its editor began with, or 0 for a new draft, whose ID is chosen by NewID. Save refuses to
 // replace what another editor has saved since (draft_changed).
 func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error) {
-	if err := l.room(ctx, user); err != nil {
+	if err := l.drafts.Room(ctx, user); err != nil {
 		return d, err
 	}
 	d.Saved = time.Now().UTC().Truncate(time.Millisecond)
@@ -106,18 +97,19 @@ func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error)
 	if !validID.MatchString(d.ID) {
 		return d, problem.NotYours("draft")
 	}
-	_, d.Version, err = models.ChangeDocument(ctx, l.store, user, draftKind, d.ID, func(there *Draft, version int) error {
+	return l.drafts.Put(ctx, user, d.ID, func(there *Draft, version int) error {
 		switch {
 		case version == 0 && d.Version > 0:
 			return problem.NotYours("draft")
-		case version != d.Version && there.Editor != d.Editor:
+		case there.Version != d.Version && there.Editor != d.Editor:
 			return problem.New(problem.Conflict, "draft_changed", "This draft was changed on another page.")
 		}
+		count := there.Version + 1
 		*there = d
+		there.Version = count
 		// The index has the draft first, so that no draft is stored that no list has.
 		return l.note(ctx, user, d, len(raw))
 	})
-	return d, problem.FromStore("save draft", err)
 }
 
 // NewID returns the ID of a new draft.
@@ -162,8 +154,8 @@ func (l *Library) note(ctx context.Context, user string, d Draft, size int) erro
 
 // Delete removes a draft. If there is none, it does nothing.
 func (l *Library) Delete(ctx context.Context, user, id string) error {
-	if err := l.store.DeleteDocument(ctx, user, draftKind, id); err != nil {
-		return problem.FromStore("delete draft", err)
+	if err := l.drafts.Remove(ctx, user, id); err != nil {
+		return err
 	}
 	return l.change(ctx, user, func(list []Info) ([]Info, error) {
 		return slices.DeleteFunc(list, func(i Info) bool { return i.ID == id }), nil
@@ -185,7 +177,7 @@ func (l *Library) Erase(ctx context.Context, user, address string) error {
 }
 
 func (l *Library) eraseFrom(ctx context.Context, user, id, address string) error {
-	_, _, err := models.ChangeDocument(ctx, l.store, user, draftKind, id, func(d *Draft, _ int) error {
+	_, err := l.drafts.Put(ctx, user, id, func(d *Draft, _ int) error {
 		for _, field := range addressFields {
 			lines := strings.Split(d.Fields[field], "\n")
 			kept := slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
@@ -194,27 +186,28 @@ func (l *Library) eraseFrom(ctx context.Context, user, id, address string) error
 			if len(kept) < len(lines) {
 				d.Fields[field] = strings.Join(kept, "\n")
 				d.Editor = "" // an open page does not write the address back
+				d.Version++
 			}
 		}
 		return nil
 	})
-	return problem.FromStore("erase an address from a draft", err)
+	return err
 }
 
 // index reads the index of a user.
 func (l *Library) index(ctx context.Context, user string) ([]Info, error) {
-	list, _, err := models.ReadDocument[[]Info](ctx, l.store, user, indexKind, indexKey)
-	if errors.Is(err, models.ErrNotFound) {
+	list, err := l.indexes.Get(ctx, user, indexKey)
+	if problem.IsNotFound(err) {
 		return nil, nil
 	}
-	return list, problem.FromStore("read drafts", err)
+	return list, err
 }
 
 // change changes the index of a user by compare-and-set.
 func (l *Library) change(ctx context.Context, user string, do func([]Info) ([]Info, error)) error {
-	_, _, err := models.ChangeDocument(ctx, l.store, user, indexKind, indexKey, func(list *[]Info, _ int) (err error) {
+	_, err := l.indexes.Put(ctx, user, indexKey, func(list *[]Info, _ int) (err error) {
 		*list, err = do(*list)
 		return err
 	})
-	return problem.FromStore("change drafts", err)
+	return err
 }

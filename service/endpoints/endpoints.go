@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/documents"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -36,16 +36,29 @@ type Store interface {
 // Endpoints holds the endpoints of all users.
 type Endpoints struct {
 	store   Store
+	all     *documents.Of[endpoint.Endpoint]
 	compose *endpoint.Composer
 	out     *outbound.Client
 	mailer  endpoint.Mailer
 	record  func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
 }
 
-// New returns the endpoints of a store. Test posts are made by out, or by mailer.
-func New(store Store, out *outbound.Client, mailer endpoint.Mailer) *Endpoints {
+// New returns the endpoints of a store. Test posts are made by out, or by mailer. A user creates endpoints only if room
+// returns no error. Those of the installation always have room, because they get notices of a full disk.
+func New(store Store, room documents.Room, out *outbound.Client, mailer endpoint.Mailer) *Endpoints {
+	all := endpoint.In(store)
+	all.Fail, all.Most = problem.About("endpoint"), maxEndpoints
+	all.Full = problem.New(problem.Conflict, "too_many_endpoints",
+		"You have %d endpoints, and may have no more. Remove one.", maxEndpoints)
+	all.Room = func(ctx context.Context, user string) error {
+		if user == feed.Installation {
+			return nil
+		}
+		return room(ctx, user)
+	}
 	return &Endpoints{
 		store:   store,
+		all:     all,
 		compose: endpoint.NewComposer(store),
 		out:     out,
 		mailer:  mailer,
@@ -70,14 +83,6 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	if err := check(n, user); err != nil {
 		return client.Endpoint{}, err
 	}
-	there, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
-	if err != nil {
-		return client.Endpoint{}, problem.FromStore("list endpoints", err)
-	}
-	if len(there) >= maxEndpoints {
-		return client.Endpoint{}, problem.New(problem.Conflict, "too_many_endpoints",
-			fmt.Sprintf("You have %d endpoints, and may have no more. Remove one.", maxEndpoints))
-	}
 	head, err := s.head(ctx, user)
 	if err != nil {
 		return client.Endpoint{}, err
@@ -91,8 +96,8 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	if e.Everyone {
 		e.Start = endpoint.Start{At: now, Generation: e.Generation}
 	}
-	if err := endpoint.Create(ctx, s.store, &e); err != nil {
-		return client.Endpoint{}, problem.FromStore("store endpoint", err)
+	if err := s.all.Create(ctx, user, e.ID, e); err != nil {
+		return client.Endpoint{}, err
 	}
 	s.done(ctx, models.CreatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
@@ -121,9 +126,9 @@ func (s *Endpoints) head(ctx context.Context, user string) (feed.Position, error
 
 // List returns the endpoints of a user, oldest first.
 func (s *Endpoints) List(ctx context.Context, user string) ([]client.Endpoint, error) {
-	list, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
+	list, err := s.all.List(ctx, user)
 	if err != nil {
-		return nil, problem.FromStore("list endpoints", err)
+		return nil, err
 	}
 	out := make([]client.Endpoint, len(list))
 	for i := range list {
@@ -136,19 +141,11 @@ func (s *Endpoints) List(ctx context.Context, user string) ([]client.Endpoint, e
 
 // Get returns an endpoint of a user.
 func (s *Endpoints) Get(ctx context.Context, user, id string) (client.Endpoint, error) {
-	e, err := s.get(ctx, user, id)
+	e, err := s.all.Get(ctx, user, id)
 	if err != nil {
 		return client.Endpoint{}, err
 	}
 	return s.view(ctx, &e)
-}
-
-func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint, error) {
-	e, err := endpoint.Get(ctx, s.store, user, id)
-	if errors.Is(err, models.ErrNotFound) {
-		return e, problem.NotYours("endpoint")
-	}
-	return e, problem.FromStore("read endpoint", err)
 }
 
 // errUnchanged says that an endpoint is already as a verb would make it.
@@ -160,17 +157,20 @@ func (s *Endpoints) do(
 	ctx context.Context, user, id string, kind models.CommandKind, why string, f func(e *endpoint.Endpoint) error,
 ) (client.Endpoint, error) {
 	var key []byte // of the newest secret until now
-	e, err := endpoint.Change(ctx, s.store, user, id, func(e *endpoint.Endpoint) error {
+	same := false
+	e, err := s.all.Change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		key = e.Secrets[0].Key
-		return f(e)
+		err := f(e)
+		if same = errors.Is(err, errUnchanged); same {
+			return nil
+		}
+		return err
 	})
-	switch {
-	case errors.Is(err, models.ErrNotFound):
-		return client.Endpoint{}, problem.NotYours("endpoint")
-	case err == nil:
+	if err != nil {
+		return client.Endpoint{}, err
+	}
+	if !same {
 		s.done(ctx, kind, &e, why)
-	case !errors.Is(err, errUnchanged):
-		return client.Endpoint{}, problem.FromStore("change endpoint", err)
 	}
 	v, err := s.view(ctx, &e)
 	if !bytes.Equal(e.Secrets[0].Key, key) {
@@ -204,15 +204,12 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 
 // Remove removes an endpoint. Removing one that does not exist does nothing.
 func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
-	e, err := endpoint.Get(ctx, s.store, user, id)
+	e, err := endpoint.In(s.store).Get(ctx, user, id)
 	if errors.Is(err, models.ErrNotFound) {
 		return nil
 	}
-	if err == nil && e.Everyone {
-		err = endpoint.RemoveCursors(ctx, s.store, &e)
-	}
 	if err == nil {
-		err = endpoint.Remove(ctx, s.store, user, id)
+		err = endpoint.Remove(ctx, s.store, &e)
 	}
 	if err != nil {
 		return problem.FromStore("remove endpoint", err)
@@ -289,7 +286,7 @@ func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.E
 
 // Test makes a post of the type test, which is not repeated.
 func (s *Endpoints) Test(ctx context.Context, user, id string) (client.EndpointTest, error) {
-	e, err := s.get(ctx, user, id)
+	e, err := s.all.Get(ctx, user, id)
 	if err != nil {
 		return client.EndpointTest{}, err
 	}

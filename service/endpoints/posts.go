@@ -51,7 +51,7 @@ func (s *Endpoints) Retries(ctx context.Context, user, id string) (map[string]ti
 }
 
 func (s *Endpoints) stateOf(ctx context.Context, user, id string) (endpoint.Endpoint, endpoint.State, error) {
-	e, err := s.get(ctx, user, id)
+	e, err := s.all.Get(ctx, user, id)
 	if err != nil {
 		return e, endpoint.State{}, err
 	}

@@ -105,7 +105,8 @@ func TestSettings(t *testing.T) {
 func TestTooManyEndpoints(t *testing.T) {
 	t.Parallel()
 	var recorded []models.CommandKind
-	s := New(memory.Open(t), outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
+	room := func(context.Context, string) error { return nil }
+	s := New(memory.Open(t), room, outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
 		recorded = append(recorded, c.Kind)
 	})
 	n, secrets := client.EndpointSettings{URL: "https://x.test/hook"}, map[string]bool{}

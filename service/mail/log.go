@@ -326,8 +326,7 @@ func (s *Reader) Message(ctx context.Context, who caller.Caller, id string) (out
 	out.ID = id
 	for _, v := range there[id].Versions {
 		c, err := s.Stories(ctx, who, v.Log)
-		var e *problem.Error
-		if errors.As(err, &e) && e.Kind == problem.NotFound {
+		if problem.IsNotFound(err) {
 			continue // it was never stored, or is not kept any more
 		}
 		if err == nil {

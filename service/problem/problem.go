@@ -136,6 +136,22 @@ func FromStore(doing string, err error) error {
 		"The store cannot be reached. Nothing was changed; repeat the request.").After(5).Because(cause)
 }
 
+// About returns a function that returns the Error for an error of the store about a thing of a user, as FromStore does.
+func About(what string) func(doing string, err error) error {
+	return func(doing string, err error) error {
+		if errors.Is(err, models.ErrNotFound) {
+			return NotYours(what)
+		}
+		return FromStore(doing+" "+what, err)
+	}
+}
+
+// IsNotFound reports whether an error is one of NotYours or NoSuch.
+func IsNotFound(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == NotFound
+}
+
 // NotYours returns the error for a thing of a user. It does not reveal whether the thing exists.
 func NotYours(what string) *Error {
 	return New(NotFound, "not_found", "There is no such %s, or it belongs to another user.", what)

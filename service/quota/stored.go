@@ -212,9 +212,6 @@ func (g *Guard) oldestContent(ctx context.Context, user string) (time.Time, erro
 func (g *Guard) Stored(ctx context.Context, s Subject, l models.Limit) (int64, error) {
 	k, now := keptOf(l), time.Now()
 	d, _, err := models.ReadDocument[storedDays](ctx, g.store, s.User, k.kind, s.ID)
-	if errors.Is(err, models.ErrNotFound) {
-		return 0, nil
-	}
 	if err == nil {
 		err = g.dropDays(ctx, k, s.User, &d, now)
 	}

@@ -41,8 +41,8 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	if err != nil {
 		return nil, err
 	}
-	h, _, err := l.head(ctx, user, name)
-	if isNotFound(err) {
+	h, err := l.head(ctx, user, name)
+	if problem.IsNotFound(err) {
 		return nil, wrongRef(
 			problem.FieldError{Code: "unknown_template", Detail: fmt.Sprintf("You have no template %s.", problem.Quote(name))},
 		)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/documents"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -45,6 +46,7 @@ const (
 // head is the stored form of a template: all but the contents.
 type head struct {
 	ID       string    `json:"id"`
+	Name     string    `json:"name"`
 	Now      int       `json:"published,omitempty"`
 	Archived bool      `json:"archived,omitempty"`
 	Created  time.Time `json:"created"`
@@ -59,9 +61,9 @@ type version struct {
 	Digest  string    `json:"digest"` // of its source
 }
 
-func (h *head) info(name string) client.TemplateInfo {
+func (h *head) info() client.TemplateInfo {
 	out := client.TemplateInfo{
-		ID: h.ID, Name: name, State: client.TemplatePublished, Published: h.Now, Newest: h.newest().Number,
+		ID: h.ID, Name: h.Name, State: client.TemplatePublished, Published: h.Now, Newest: h.newest().Number,
 		CreatedAt: h.Created, UpdatedAt: h.Updated,
 	}
 	switch {
@@ -84,14 +86,14 @@ func (h *head) has(number int) bool {
 	return slices.ContainsFunc(h.Versions, func(v version) bool { return v.Number == number })
 }
 
-// Room returns an error while nothing of a user may be stored.
-type Room func(ctx context.Context, user string) error
-
 // Library holds the templates of all users.
 type Library struct {
-	store models.DocumentStore
-	room  Room
-	cache *lru.Cache[string, *Filler]
+	store    models.DocumentStore
+	heads    documents.Of[head]
+	versions documents.Of[client.TemplateSource]
+	sizes    documents.Of[int]
+	room     documents.Room
+	cache    *lru.Cache[string, *Filler]
 
 	cached   atomic.Int64 // bytes of the sources of the compiled versions in the cache
 	previews *turns
@@ -102,8 +104,14 @@ type Library struct {
 const maxCached = 32 << 20
 
 // New returns the templates in a store. It stores a version only if room returns no error.
-func New(store models.DocumentStore, room Room) *Library {
-	l := &Library{store: store, room: room, previews: newTurns(atOnce)}
+func New(store models.DocumentStore, room documents.Room) *Library {
+	fail := problem.About("template")
+	l := &Library{
+		store: store, room: room, previews: newTurns(atOnce),
+		heads:    documents.Of[head]{Store: store, Kind: headKind, Fail: fail},
+		versions: documents.Of[client.TemplateSource]{Store: store, Kind: versionKind, Fail: fail},
+		sizes:    documents.Of[int]{Store: store, Kind: sizeKind, Fail: fail},
+	}
 	cache, err := lru.NewWithEvict(compiled, func(_ string, f *Filler) { l.cached.Add(-int64(f.bytes)) })
 	if err != nil {
 		panic(err) // the size is positive
@@ -180,13 +188,13 @@ func (l *Library) takeRoom(ctx context.Context, user string, n int) error {
 	if err := l.room(ctx, user); err != nil {
 		return err
 	}
-	_, _, err := models.ChangeDocument(ctx, l.store, user, sizeKind, sizeKey, func(total *int, _ int) error {
+	_, err := l.sizes.Put(ctx, user, sizeKey, func(total *int, _ int) error {
 		if *total += n; *total > MaxTotal {
 			return problem.New(problem.Conflict, "too_many_templates", "Your templates have more than 1 GiB together.")
 		}
 		return nil
 	})
-	return problem.FromStore("count template bytes", err)
+	return err
 }
 
 // putVersion stores the contents of a version under the first free number from n on. A number is taken by a version of
@@ -217,12 +225,12 @@ func (l *Library) change(
 	if !validName(name) {
 		return client.TemplateInfo{}, problem.NotYours("template")
 	}
-	h, _, err := models.ChangeDocument(ctx, l.store, user, headKind, name, func(h *head, version int) error {
+	h, err := l.heads.Put(ctx, user, name, func(h *head, version int) error {
 		switch {
 		case version == 0 && !create:
 			return problem.NotYours("template")
 		case version == 0:
-			h.ID, h.Created = models.NewUserID(), now()
+			h.ID, h.Name, h.Created = models.NewUserID(), name, now()
 		}
 		before, _ := json.Marshal(h) // a head can always be encoded
 		if err := do(h); err != nil {
@@ -233,29 +241,20 @@ func (l *Library) change(
 		}
 		return nil
 	})
-	return h.info(name), problem.FromStore("change template", err)
+	return h.info(), err
 }
 
-func isNotFound(err error) bool {
-	var e *problem.Error
-	return errors.As(err, &e) && e.Kind == problem.NotFound
-}
-
-// head reads a head and the number of its changes.
-func (l *Library) head(ctx context.Context, user, name string) (h head, number int, err error) {
+// head reads a head.
+func (l *Library) head(ctx context.Context, user, name string) (head, error) {
 	if !validName(name) {
-		return h, 0, problem.NotYours("template")
+		return head{}, problem.NotYours("template")
 	}
-	h, number, err = models.ReadDocument[head](ctx, l.store, user, headKind, name)
-	if errors.Is(err, models.ErrNotFound) {
-		return h, 0, problem.NotYours("template")
-	}
-	return h, number, problem.FromStore("read template", err)
+	return l.heads.Get(ctx, user, name)
 }
 
 // Get returns a version of a template: number, or with 0 the published one, or else the newest.
 func (l *Library) Get(ctx context.Context, user, name string, number int) (client.Template, error) {
-	h, _, err := l.head(ctx, user, name)
+	h, err := l.head(ctx, user, name)
 	if err != nil {
 		return client.Template{}, err
 	}
@@ -264,12 +263,11 @@ func (l *Library) Get(ctx context.Context, user, name string, number int) (clien
 		return client.Template{}, problem.NotYours("version of the template")
 	}
 	src, err := l.source(ctx, user, name, number)
-	return client.Template{TemplateInfo: h.info(name), Version: number, TemplateSource: src}, err
+	return client.Template{TemplateInfo: h.info(), Version: number, TemplateSource: src}, err
 }
 
 func (l *Library) source(ctx context.Context, user, name string, number int) (client.TemplateSource, error) {
-	v, _, err := models.ReadDocument[client.TemplateSource](ctx, l.store, user, versionKind, versionKey(name, number))
-	return v, problem.FromStore("read template version", err)
+	return l.versions.Get(ctx, user, versionKey(name, number))
 }
 
 // List returns at most limit templates of a user, by name, and the cursor of the next page, which is empty on the last
@@ -281,22 +279,18 @@ func (l *Library) List(
 	if err != nil {
 		return nil, "", err
 	}
-	ds, err := l.store.Documents(ctx, user, headKind, after, limit+1)
+	heads, err := l.heads.Page(ctx, user, after, limit+1)
 	if err != nil {
-		return nil, "", problem.FromStore("list templates", err)
+		return nil, "", err
 	}
 	next := ""
-	if len(ds) > limit {
-		ds = ds[:limit]
-		next = cursorAfter(ds[limit-1].Key)
+	if len(heads) > limit {
+		heads = heads[:limit]
+		next = cursorAfter(heads[limit-1].Name)
 	}
-	out := make([]client.TemplateInfo, 0, len(ds))
-	for i := range ds {
-		var h head
-		if err := ds[i].Decode(&h); err != nil {
-			return nil, "", problem.FromStore("list templates", err)
-		}
-		out = append(out, h.info(ds[i].Key))
+	out := make([]client.TemplateInfo, len(heads))
+	for i := range heads {
+		out[i] = heads[i].info()
 	}
 	return out, next, nil
 }
@@ -309,7 +303,7 @@ func (l *Library) Versions(
 	if err != nil {
 		return nil, "", err
 	}
-	h, _, err := l.head(ctx, user, name)
+	h, err := l.head(ctx, user, name)
 	if err != nil {
 		return nil, "", err
 	}
