@@ -11,63 +11,6 @@ import (
 // kind is in commandKinds.
 type CommandKind string
 
-// The kinds of command.
-const (
-	StopBatch    CommandKind = "batch.stop"    // no new call for the batch
-	ResumeBatch  CommandKind = "batch.resume"  // ends a stop
-	CancelBatch  CommandKind = "batch.cancel"  // cancels unsent mail permanently
-	RetryBatch   CommandKind = "batch.retry"   // sends failed mail again if that is safe
-	ReleaseBatch CommandKind = "batch.release" // sends mail with an unknown outcome again; it may double
-
-	TryBatch CommandKind = "batch.try" // mail that waits for a retry is due at once
-
-	RescheduleBatch CommandKind = "batch.reschedule" // changes the times of a batch that has not begun
-
-	PauseUser  CommandKind = "user.pause" // no new call for any batch of the user
-	ResumeUser CommandKind = "user.resume"
-	SetSenders CommandKind = "user.senders" // sets the addresses that the user may send from
-
-	SetDefaults CommandKind = "user.defaults" // sets the time zone and the window of batches that name none
-
-	SetLimits CommandKind = "user.limits" // sets the limits of the user or of one key
-
-	DisableUser CommandKind = "user.disable"      // no key, session or login; accepted mail goes on
-	EnableUser  CommandKind = "user.enable"       // ends a disable; the sessions stay ended
-	EndSessions CommandKind = "user.end_sessions" // ends all sessions of the user that began before
-
-	ProviderOffline CommandKind = "provider.offline" // no call through the provider
-	ProviderDrain   CommandKind = "provider.drain"   // only mail that no other provider may send
-	ProviderOnline  CommandKind = "provider.online"  // ends offline and drain
-	ProviderProbe   CommandKind = "provider.probe"   // clears all findings and probes the provider at once
-
-	AddBlock    CommandKind = "block.add"
-	RemoveBlock CommandKind = "block.remove"
-
-	HoldOld   CommandKind = "hold.add"  // no new call for batches accepted before a time
-	LiftHolds CommandKind = "hold.lift" // ends all holds
-
-	EraseAddress  CommandKind = "address.erase"  // an address is being erased; recipients are read again
-	AddressErased CommandKind = "address.erased" // it was erased
-
-	// These change no rule. They are recorded for the audit trail.
-	AddedUser  CommandKind = "user.add"
-	CreatedKey CommandKind = "key.create"
-	RevokedKey CommandKind = "key.revoke"
-	Requeued   CommandKind = "parked.requeue"
-	Discarded  CommandKind = "parked.discard"
-
-	RemovedSuppression CommandKind = "suppression.remove" // Subject of these has the hash of the address
-	ProviderUnlist     CommandKind = "provider.unlist"    // removed from the provider's suppression lists
-
-	CreatedEndpoint  CommandKind = "endpoint.create" // Subject of these has the ID of the endpoint
-	ChangedEndpoint  CommandKind = "endpoint.change"
-	RemovedEndpoint  CommandKind = "endpoint.remove"
-	EnabledEndpoint  CommandKind = "endpoint.enable"
-	DisabledEndpoint CommandKind = "endpoint.disable"
-	RotatedEndpoint  CommandKind = "endpoint.rotate"
-	ReplayedEndpoint CommandKind = "endpoint.replay"
-)
-
 // commandEffect says what a command changes.
 type commandEffect int
 
@@ -77,53 +20,74 @@ const (
 	withholds                      // rules, so that mail is withheld that could be sent before
 )
 
-// commandKinds is what is known of each kind of command. A kind that is not here is one of a newer version, at which
-// every process stops reading the command log. Words say what the command did, for people.
-var commandKinds = []struct {
+// knownKind is what is known of a kind of command. Words say what the command did, for people.
+type knownKind struct {
 	kind   CommandKind
-	words  string
 	effect commandEffect
-}{
-	{StopBatch, "stopped a batch", withholds},
-	{ResumeBatch, "resumed a batch", changes},
-	{CancelBatch, "cancelled a batch", withholds},
-	{TryBatch, "had a batch tried at once", changes},
-	{RetryBatch, "retried the failed messages of a batch", changes},
-	{ReleaseBatch, "released messages of a batch", changes},
-	{RescheduleBatch, "changed the times of a batch", withholds},
-	{PauseUser, "paused a user", withholds},
-	{ResumeUser, "resumed a user", changes},
-	{SetSenders, "set the senders of a user", changes},
-	{SetDefaults, "set the time zone and the hours of a user", changes},
-	{SetLimits, "set the limits of a user", changes},
-	{DisableUser, "disabled a user", changes},
-	{EnableUser, "enabled a user", changes},
-	{EndSessions, "ended the sessions of a user", changes},
-	{ProviderOffline, "took a provider offline", withholds},
-	{ProviderDrain, "drained a provider", withholds},
-	{ProviderOnline, "brought a provider online", changes},
-	{ProviderProbe, "probed a provider", changes},
-	{AddBlock, "added a block rule", withholds},
-	{RemoveBlock, "removed a block rule", changes},
-	{HoldOld, "put older batches on hold", withholds},
-	{LiftHolds, "lifted all holds", changes},
-	{EraseAddress, "began to erase an address", withholds},
-	{AddressErased, "erased an address", changes},
-	{AddedUser, "added a user", recorded},
-	{CreatedKey, "created a key", recorded},
-	{RevokedKey, "revoked a key", recorded},
-	{Requeued, "requeued a parked message", recorded},
-	{Discarded, "discarded a parked message", recorded},
-	{RemovedSuppression, "removed an address from a suppression list", recorded},
-	{ProviderUnlist, "removed an address from the suppression lists of a provider", recorded},
-	{CreatedEndpoint, "added an endpoint", recorded},
-	{ChangedEndpoint, "changed an endpoint", recorded},
-	{RemovedEndpoint, "removed an endpoint", recorded},
-	{EnabledEndpoint, "enabled an endpoint", recorded},
-	{DisabledEndpoint, "disabled an endpoint", recorded},
-	{RotatedEndpoint, "gave an endpoint a new secret", recorded},
-	{ReplayedEndpoint, "had updates posted to an endpoint again", recorded},
+	words  string
 }
+
+// commandKinds are the kinds that this version knows. At another one, which is of a newer version, every process stops
+// reading the command log.
+var commandKinds []knownKind
+
+// known adds a kind to commandKinds.
+func known(kind CommandKind, effect commandEffect, words string) CommandKind {
+	commandKinds = append(commandKinds, knownKind{kind, effect, words})
+	return kind
+}
+
+// The kinds of command. Those that are only recorded are for the audit trail.
+var (
+	StopBatch       = known("batch.stop", withholds, "stopped a batch") // no new call for the batch
+	ResumeBatch     = known("batch.resume", changes, "resumed a batch")
+	CancelBatch     = known("batch.cancel", withholds, "cancelled a batch") // its unsent mail, permanently
+	TryBatch        = known("batch.try", changes, "had a batch tried at once")
+	RetryBatch      = known("batch.retry", changes, "retried the failed messages of a batch") // if that is safe
+	ReleaseBatch    = known("batch.release", changes, "released messages of a batch")         // they may double
+	RescheduleBatch = known("batch.reschedule", withholds, "changed the times of a batch")    // that has not begun
+
+	PauseUser   = known("user.pause", withholds, "paused a user") // no new call for any batch of the user
+	ResumeUser  = known("user.resume", changes, "resumed a user")
+	SetSenders  = known("user.senders", changes, "set the senders of a user")
+	SetDefaults = known("user.defaults", changes, "set the time zone and the hours of a user")
+	SetLimits   = known("user.limits", changes, "set the limits of a user")           // or of one key
+	DisableUser = known("user.disable", changes, "disabled a user")                   // accepted mail goes on
+	EnableUser  = known("user.enable", changes, "enabled a user")                     // the sessions stay ended
+	EndSessions = known("user.end_sessions", changes, "ended the sessions of a user") // those that began before
+
+	ProviderOffline = known("provider.offline", withholds, "took a provider offline") // no call through the provider
+	ProviderDrain   = known("provider.drain", withholds, "drained a provider")        // mail that others may send
+	ProviderOnline  = known("provider.online", changes, "brought a provider online")  // ends offline and drain
+	ProviderProbe   = known("provider.probe", changes, "probed a provider")           // clears all findings
+
+	AddBlock      = known("block.add", withholds, "added a block rule")
+	RemoveBlock   = known("block.remove", changes, "removed a block rule")
+	HoldOld       = known("hold.add", withholds, "put older batches on hold") // no new call for them
+	LiftHolds     = known("hold.lift", changes, "lifted all holds")
+	EraseAddress  = known("address.erase", withholds, "began to erase an address") // recipients are read again
+	AddressErased = known("address.erased", changes, "erased an address")
+
+	AddedUser  = known("user.add", recorded, "added a user")
+	CreatedKey = known("key.create", recorded, "created a key")
+	RevokedKey = known("key.revoke", recorded, "revoked a key")
+	Requeued   = known("parked.requeue", recorded, "requeued a parked message")
+	Discarded  = known("parked.discard", recorded, "discarded a parked message")
+
+	// Subject of the first of these has the hash of the address.
+	RemovedSuppression = known("suppression.remove", recorded, "removed an address from a suppression list")
+	ProviderUnlist     = known("provider.unlist", recorded,
+		"removed an address from the suppression lists of a provider")
+
+	// Subject of these has the ID of the endpoint. service/endpoints finds them by their verbs.
+	_ = known("endpoint.create", recorded, "added an endpoint")
+	_ = known("endpoint.change", recorded, "changed an endpoint")
+	_ = known("endpoint.remove", recorded, "removed an endpoint")
+	_ = known("endpoint.enable", recorded, "enabled an endpoint")
+	_ = known("endpoint.disable", recorded, "disabled an endpoint")
+	_ = known("endpoint.rotate", recorded, "gave an endpoint a new secret")
+	_ = known("endpoint.replay", recorded, "had updates posted to an endpoint again")
+)
 
 // CommandKinds returns each kind of command with the words that say what it did.
 func CommandKinds() iter.Seq2[CommandKind, string] {

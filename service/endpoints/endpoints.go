@@ -41,6 +41,7 @@ type Endpoints struct {
 	out     *outbound.Client
 	mailer  endpoint.Mailer
 	record  func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
+	kind    models.CommandKind                           // of what is done
 }
 
 // New returns the endpoints of a store. Test posts are made by out, or by mailer. A user creates endpoints only if room
@@ -73,9 +74,18 @@ func (s *Endpoints) RecordedBy(record func(ctx context.Context, c *models.Comman
 	return &out
 }
 
-// done adds what was done to an endpoint to the audit trail.
-func (s *Endpoints) done(ctx context.Context, kind models.CommandKind, e *endpoint.Endpoint, why string) {
-	s.record(ctx, &models.Command{Kind: kind, User: e.Owner, Subject: e.ID, Why: why})
+// by returns the endpoints for a verb, as the audit trail names it.
+func (s *Endpoints) by(verb string) *Endpoints {
+	out := *s
+	out.kind = models.CommandKind("endpoint." + verb)
+	return &out
+}
+
+// done adds what was done to an endpoint to the audit trail, if that has the verb.
+func (s *Endpoints) done(ctx context.Context, e *endpoint.Endpoint, why string) {
+	if s.kind.Known() {
+		s.record(ctx, &models.Command{Kind: s.kind, User: e.Owner, Subject: e.ID, Why: why})
+	}
 }
 
 // Create creates an endpoint. It gets the updates that follow.
@@ -99,7 +109,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointS
 	if err := s.all.Create(ctx, user, e.ID, e); err != nil {
 		return client.Endpoint{}, err
 	}
-	s.done(ctx, models.CreatedEndpoint, &e, "")
+	s.done(ctx, &e, "")
 	v, err := s.view(ctx, &e)
 	_, v.Secret, _ = e.Keys()
 	return v, err
@@ -154,7 +164,7 @@ var errUnchanged = errors.New("unchanged")
 // do changes an endpoint by f, and adds that to the audit trail, unless f returns errUnchanged. The answer has the secret
 // if it is new.
 func (s *Endpoints) do(
-	ctx context.Context, user, id string, kind models.CommandKind, why string, f func(e *endpoint.Endpoint) error,
+	ctx context.Context, user, id, why string, f func(e *endpoint.Endpoint) error,
 ) (client.Endpoint, error) {
 	var key []byte // of the newest secret until now
 	same := false
@@ -170,7 +180,7 @@ func (s *Endpoints) do(
 		return client.Endpoint{}, err
 	}
 	if !same {
-		s.done(ctx, kind, &e, why)
+		s.done(ctx, &e, why)
 	}
 	v, err := s.view(ctx, &e)
 	if !bytes.Equal(e.Secrets[0].Key, key) {
@@ -184,7 +194,7 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.Endpo
 	if err := check(n, user); err != nil {
 		return client.Endpoint{}, err
 	}
-	return s.do(ctx, user, id, models.ChangedEndpoint, "", func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, "", func(e *endpoint.Endpoint) error {
 		if e.Everyone != n.Everyone {
 			var f problem.Form
 			f.Wrong("/everyone", "invalid_value", "This cannot be changed. Add another endpoint.")
@@ -214,13 +224,13 @@ func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
 	if err != nil {
 		return problem.FromStore("remove endpoint", err)
 	}
-	s.done(ctx, models.RemovedEndpoint, &e, "")
+	s.done(ctx, &e, "")
 	return nil
 }
 
 // Rotate gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
 func (s *Endpoints) Rotate(ctx context.Context, user, id string) (client.Endpoint, error) {
-	return s.do(ctx, user, id, models.RotatedEndpoint, "", func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, "", func(e *endpoint.Endpoint) error {
 		e.Rotate(endpoint.NewSecret(e.Secrets[0].Signature), time.Now().Add(oldSecret))
 		return nil
 	})
@@ -229,7 +239,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (client.Endpoin
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
 func (s *Endpoints) Enable(ctx context.Context, user, id string) (client.Endpoint, error) {
 	nothing := func(*endpoint.Endpoint, *endpoint.State) error { return nil }
-	return s.restart(ctx, user, id, models.EnabledEndpoint, nothing)
+	return s.restart(ctx, user, id, nothing)
 }
 
 // Replay posts the updates since a time again.
@@ -243,7 +253,7 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was published yet
 		return client.Endpoint{}, problem.FromStore("read feed", err)
 	}
-	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, _ *endpoint.State) error {
+	return s.restart(ctx, user, id, func(e *endpoint.Endpoint, _ *endpoint.State) error {
 		if e.Replay = &at; e.Everyone {
 			e.Start = endpoint.Start{At: from.UTC(), Generation: e.Generation + 1}
 		}
@@ -253,10 +263,9 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 
 // restart enables an endpoint, and lets f choose the posts to repeat.
 func (s *Endpoints) restart(
-	ctx context.Context, user, id string, kind models.CommandKind,
-	f func(e *endpoint.Endpoint, state *endpoint.State) error,
+	ctx context.Context, user, id string, f func(e *endpoint.Endpoint, state *endpoint.State) error,
 ) (client.Endpoint, error) {
-	return s.do(ctx, user, id, kind, "", func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, "", func(e *endpoint.Endpoint) error {
 		state, _, err := endpoint.StateOf(ctx, s.store, e)
 		if err != nil {
 			return problem.FromStore("read endpoint", err)
@@ -275,7 +284,7 @@ func (s *Endpoints) restart(
 
 // Disable ends the posts to an endpoint until it is enabled.
 func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.Endpoint, error) {
-	return s.do(ctx, user, id, models.DisabledEndpoint, why, func(e *endpoint.Endpoint) error {
+	return s.do(ctx, user, id, why, func(e *endpoint.Endpoint) error {
 		if !e.Enabled() {
 			return errUnchanged
 		}

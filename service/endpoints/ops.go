@@ -118,20 +118,20 @@ func changes(of func(caller.Caller) *Endpoints, guard *idempotency.Guard) []oper
 			Example: `{"url": "https://example.com/hooks/mail", "events": ["log.failed"], "batch": true}`,
 			Text:    aboutPosts,
 		}, func(ctx context.Context, who caller.Caller, in *creation) (client.Endpoint, error) {
-			return of(who).Create(ctx, in.owner(who), &in.Body)
+			return of(who).by("create").Create(ctx, in.owner(who), &in.Body)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "updateEndpoint", Route: "PUT /v1/endpoints/{id}", Tag: tag, Scope: models.ScopeSend,
 			Title: "Change an endpoint", Text: "Replaces all its settings.", Returns: anEndpoint,
 		}, func(ctx context.Context, who caller.Caller, in *change) (client.Endpoint, error) {
-			return of(who).Update(ctx, in.owner(who), in.ID, &in.Body)
+			return of(who).by("change").Update(ctx, in.owner(who), in.ID, &in.Body)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "removeEndpoint", Route: "DELETE /v1/endpoints/{id}", Tag: tag, Scope: models.ScopeSend,
 			Title: "Remove an endpoint",
 			Text:  "Posts that are being made are not ended. If it was removed before, the answer is 204 as well.",
 		}, func(ctx context.Context, who caller.Caller, in *one) (operation.Nothing, error) {
-			return operation.Nothing{}, of(who).Remove(ctx, in.owner(who), in.ID)
+			return operation.Nothing{}, of(who).by("remove").Remove(ctx, in.owner(who), in.ID)
 		}),
 	}
 }
@@ -169,7 +169,8 @@ type owned interface {
 	owner(who caller.Caller) string
 }
 
-// command returns the operation of a verb. do gets the endpoints for what the caller does, and their owner.
+// command returns the operation of a verb. do gets the endpoints for what the caller does, and their owner. The audit
+// trail has the verb if models/command.go has it.
 func command[In owned, Out any](
 	of func(caller.Caller) *Endpoints, guard *idempotency.Guard, v verb,
 	do func(ctx context.Context, s *Endpoints, owner string, in *In) (Out, error),
@@ -178,7 +179,7 @@ func command[In owned, Out any](
 		Name: v.name + "Endpoint", Route: "POST /v1/endpoints/{id}/" + v.name, Tag: tag, Scope: models.ScopeSend,
 		Title: v.title, Text: v.text, Returns: v.returns,
 	}, func(ctx context.Context, who caller.Caller, in *In) (Out, error) {
-		return do(ctx, of(who), (*in).owner(who), in)
+		return do(ctx, of(who).by(v.name), (*in).owner(who), in)
 	})
 }
 

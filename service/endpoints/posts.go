@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -72,7 +71,7 @@ func failureRate(attempts []endpoint.Attempt) float64 {
 
 // ReplayPost makes one of the newest posts again, with the same ID.
 func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (client.Endpoint, error) {
-	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, state *endpoint.State) error {
+	return s.restart(ctx, user, id, func(e *endpoint.Endpoint, state *endpoint.State) error {
 		a := state.Attempt(post)
 		if a == nil {
 			var f problem.Form

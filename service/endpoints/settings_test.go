@@ -108,7 +108,7 @@ func TestTooManyEndpoints(t *testing.T) {
 	room := func(context.Context, string) error { return nil }
 	s := New(memory.Open(t), room, outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
 		recorded = append(recorded, c.Kind)
-	})
+	}).by("create")
 	n, secrets := client.EndpointSettings{URL: "https://x.test/hook"}, map[string]bool{}
 	for range maxEndpoints {
 		v, err := s.Create(t.Context(), "ann", &n)
@@ -124,6 +124,16 @@ func TestTooManyEndpoints(t *testing.T) {
 	_, err = s.Create(t.Context(), "bob", &n)
 	require.NoError(t, err)
 	require.Len(t, recorded, maxEndpoints+1)
+}
+
+// TestVerbs: the audit trail has each verb that changes an endpoint.
+func TestVerbs(t *testing.T) {
+	t.Parallel()
+	for _, o := range Operations(nil, nil) {
+		if _, verb, ok := strings.Cut(o.Route, "POST /v1/endpoints/{id}/"); ok {
+			require.NotEqual(t, verb == "test", models.CommandKind("endpoint."+verb).Known(), verb)
+		}
+	}
 }
 
 func TestFailureRate(t *testing.T) {
