@@ -76,8 +76,23 @@ type Disabled struct {
 	Why string    `json:"why"`
 }
 
-// Enabled reports whether the endpoint is not disabled. Its owner may be.
-func (e *Endpoint) Enabled() bool { return e.Disabled == nil }
+// Enabled reports whether posts are made to the endpoint, unless its owner is disabled.
+func (e *Endpoint) Enabled() bool {
+	state, _ := e.State(&State{})
+	return state == client.EndpointStateActive
+}
+
+// State returns the state of the endpoint, as client.Endpoint has it, and why it is not active. s is how
+// far its posts are.
+func (e *Endpoint) State(s *State) (state, why string) {
+	switch {
+	case e.Disabled != nil:
+		return client.EndpointStateDisabled, e.Disabled.Why
+	case s.Failures > 0 && s.Generation == e.Generation:
+		return client.EndpointStateFailing, s.Why()
+	}
+	return client.EndpointStateActive, ""
+}
 
 // Body returns the body of a post with one message. In another shape than the standard one, the body of a test post is
 // an example.

@@ -4,6 +4,8 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +106,30 @@ func TestWants(t *testing.T) {
 	require.False(t, e.Wants(feed.Opened, b), "an event has to be asked for")
 	e.Events = []string{client.LogOpened}
 	require.True(t, e.Wants(feed.Opened, b))
+}
+
+// TestState: an endpoint has each of the states that the API names, and posts are made in all but the last.
+func TestState(t *testing.T) {
+	t.Parallel()
+	failed := State{Failures: 1, Generation: 1, Attempts: []Attempt{{Answer: "no route"}}}
+	var states []string
+	for _, c := range []struct {
+		e    Endpoint
+		s    State
+		want [2]string // the state, and why
+	}{
+		{Endpoint{Generation: 1}, State{}, [2]string{client.EndpointStateActive}},
+		{Endpoint{Generation: 2}, failed, [2]string{client.EndpointStateActive}}, // it was enabled since
+		{Endpoint{Generation: 1}, failed, [2]string{client.EndpointStateFailing, "no route"}},
+		{Endpoint{Generation: 1, Disabled: &Disabled{Why: "x"}}, failed, [2]string{client.EndpointStateDisabled, "x"}},
+	} {
+		state, why := c.e.State(&c.s)
+		require.Equal(t, c.want, [2]string{state, why})
+		require.Equal(t, state != client.EndpointStateDisabled, c.e.Enabled())
+		states = append(states, state)
+	}
+	field, _ := reflect.TypeFor[client.Endpoint]().FieldByName("State")
+	require.Equal(t, field.Tag.Get("enum"), strings.Join(slices.Compact(states), ","))
 }
 
 // TestTakeOver: a state takes over each request since once: a place in the feed to begin at, and posts to be made

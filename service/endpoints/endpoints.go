@@ -285,7 +285,7 @@ func (s *Endpoints) restart(
 // Disable ends the posts to an endpoint until it is enabled.
 func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.Endpoint, error) {
 	return s.do(ctx, user, id, why, func(e *endpoint.Endpoint) error {
-		if !e.Enabled() {
+		if e.Disabled != nil {
 			return errUnchanged
 		}
 		e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
@@ -333,7 +333,6 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 		ID:               e.ID,
 		EndpointSettings: e.EndpointSettings,
 		HeaderNames:      slices.Sorted(maps.Keys(e.Headers)),
-		State:            client.EndpointStateActive,
 		FailingSince:     state.FailingSince,
 		Posted:           state.Posted,
 		GivenUp:          state.GivenUp,
@@ -343,11 +342,6 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endp
 	}
 	v.Headers, v.Shape = nil, cmp.Or(v.Shape, client.ShapeStandard)
 	v.Signature, _, v.PublicKey = e.Keys()
-	switch {
-	case !e.Enabled():
-		v.State, v.Why = client.EndpointStateDisabled, e.Disabled.Why
-	case state.Failures > 0 && state.Generation == e.Generation:
-		v.State, v.Why = client.EndpointStateFailing, state.Why()
-	}
+	v.State, v.Why = e.State(&state)
 	return v, nil
 }
