@@ -229,7 +229,7 @@ func (f *form) add(
 	if f.flags[name] = flag; flag == "" {
 		return
 	}
-	usage := cmp.Or(f.call.usage[name], usages[name], asUsage(comments[in.Name()+"."+field.Name]))
+	usage := cmp.Or(f.call.usage[name], usages[name], asUsage(comments[in.PkgPath()+"."+in.Name()+"."+field.Name]))
 	value := newFlag(f.cmd.Flags(), flag, usage, field.Type, past)
 	to[name] = func() (any, error) {
 		if !f.cmd.Flags().Changed(flag) {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // TestUpToDate: the generated files are those of the table. Run go generate ./api.
@@ -19,4 +24,23 @@ func TestUpToDate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(got), "%s is not up to date: run go generate ./api", name)
 	}
+}
+
+// whose has the name of a struct of service/endpoints.
+type whose struct {
+	Installation bool `query:"installation"`
+}
+
+// TestFlagTextsOfEqualNames: a struct takes no comments from one of its name in another package.
+func TestFlagTextsOfEqualNames(t *testing.T) {
+	t.Parallel()
+	words := comments{root: "../.."}
+	want, err := flagTexts(service.Operations(&service.Service{}), &words)
+	require.NoError(t, err)
+	require.Contains(t, string(want), "service/endpoints.whose.Installation")
+	other := operation.Reading(operation.Operation{Name: "x", Route: "GET /v1/x"},
+		func(context.Context, caller.Caller, *whose) (operation.Nothing, error) { return operation.Nothing{}, nil })
+	got, err := flagTexts(append(service.Operations(&service.Service{}), other), &words)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
 }
