@@ -52,14 +52,8 @@ func hasProperty(s *openapi3.Schema, name string) bool {
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
-	b := f.four()
-	f.story(b)
-	inBody, inQuery := takingWhy(t, map[string]string{
-		"batches": b.ID.String(), "logs": b.ID.Log(4).String(), "users": "bob", "keys": "x", "providers": "mg",
-		"blocks": "x", "parked": "x", "unmatched": "x", "suppressions": "ann@example.com", "templates": "x", "messages": "x",
-		"posts":     "x",
-		"endpoints": f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID,
-	})
+	ids := f.ids()
+	inBody, inQuery := takingWhy(t, ids)
 	require.Greater(t, len(inBody), 30)
 	require.Greater(t, len(inQuery), 4)
 	before := len(f.commands())
@@ -90,7 +84,7 @@ func TestWhy(t *testing.T) {
 		}
 	}
 	require.Len(t, f.commands(), before)
-	require.True(t, control(f, batchPath(b.ID)+"/stop", `{"why": "`+strings.Repeat("ü", 500)+`"}`).Changed)
+	require.True(t, control(f, "/v1/batches/"+ids["batches"]+"/stop", `{"why": "`+strings.Repeat("ü", 500)+`"}`).Changed)
 }
 
 // TestCommandBody: the body of a command must be a JSON object.

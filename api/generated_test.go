@@ -275,6 +275,32 @@ func (g *generator) target(path string, op *openapi3.Operation) string {
 	return path + "?" + query.Encode()
 }
 
+// ids makes one of each thing that a path may name, and returns their IDs by the part of the path before.
+func (f *fixture) ids() map[string]string {
+	f.Helper()
+	keys, err := f.store.Keys(f.Context(), f.other)
+	require.NoError(f, err)
+	require.NoError(f, f.broker.Purge(f.Context()))
+	b := f.four()
+	f.story(b)
+	f.changed(record("new", "m", "s", "ann@example.com"))
+	f.removeEndpoints()
+	e := f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID
+	f.posted(e, 1)
+	for path, body := range map[string]string{
+		"/v1/templates": `{"name": "welcome", "subject": "s", "text": "t"}`, "/v1/suppressions": `{"email": "s@x.example"}`,
+	} {
+		r := f.do("POST", path, "application/json", strings.NewReader(body))
+		require.Contains(f, []int{http.StatusCreated, http.StatusConflict}, r.Status, "%s", r.Body) // or it is there
+	}
+	return map[string]string{
+		"batches": b.ID.String(), "logs": b.ID.Log(3).String(), "messages": "m", "templates": "welcome",
+		"users": "bob", "keys": keys[0].ID, "suppressions": "s@x.example", "endpoints": e, "posts": "msg_0",
+		"blocks":    postCommand[models.Block](f, "/v1/blocks", `{"domain": "x.example"}`).ID,
+		"providers": "sg", "parked": f.park().ID, "unmatched": f.unmatched(nil, "u@x.example")[0].String(),
+	}
+}
+
 // TestGeneratedRequests sends generated requests to each operation. No request may cause a
 // server error, get an answer that is not described, or be accepted although the
 // description refuses it.
@@ -285,11 +311,6 @@ func TestGeneratedRequests(t *testing.T) {
 	router, err := legacy.NewRouter(doc)
 	require.NoError(t, err)
 	f := newFixture(t).operator()
-	keys, err := f.store.Keys(t.Context(), f.other)
-	require.NoError(t, err)
-	f.template(`{"name": "welcome", "subject": "s", "text": "t"}`)
-	ids := map[string]string{"users": "bob", "templates": "welcome", "providers": "sg", "keys": keys[0].ID}
-
 	var work Config
 	work.Work.Check = func(context.Context, client.NewCheck, func(*client.Step[client.Check])) (client.Check, error) {
 		return client.Check{}, nil
@@ -303,22 +324,7 @@ func TestGeneratedRequests(t *testing.T) {
 	each, ofBatches := testkit.Mails(4, 40), testkit.Mails(40, 250)
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Map()[path].Operations() {
-			b := f.four()
-			f.story(b)
-			ids["batches"], ids["logs"] = b.ID.String(), b.ID.Log(3).String()
-			ids["blocks"] = postCommand[models.Block](f, "/v1/blocks", `{"domain": "x.example"}`).ID
-			if strings.HasPrefix(path, "/v1/parked/") {
-				require.NoError(t, f.broker.Purge(t.Context()))
-				ids["parked"] = f.park().ID
-			}
-			f.changed(record("new", "m", "s", "ann@example.com"))
-			ids["suppressions"], ids["messages"] = "s@x.example", "m"
-			ids["unmatched"] = f.unmatched(nil, "u@x.example")[0].String()
-			f.removeEndpoints()
-			ids["endpoints"], ids["posts"] = f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID, "msg_0"
-			f.posted(ids["endpoints"], 1)
-			r := f.do("POST", "/v1/suppressions", "application/json", strings.NewReader(`{"email": "s@x.example"}`))
-			require.Equal(t, http.StatusCreated, r.Status, "%s", r.Body)
+			ids := f.ids()
 			accepted, tries := 0, each
 			if op.OperationID == "createBatch" {
 				tries = ofBatches
