@@ -3,13 +3,17 @@ package safedelivr_test
 import (
 	"cmp"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
 // The documents name the tests that show a promise. Each of those tests must exist.
@@ -145,5 +149,6 @@ func TestDocsNameRoutes(t *testing.T) {
 			named[route] = true
 		}
 	}
-	require.Equal(t, described, named)
+	testkit.SameLines(t, slices.Sorted(maps.Keys(described)), slices.Sorted(maps.Keys(named)),
+		"docs/api.md names all routes")
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -126,7 +127,7 @@ func TestBothWays(t *testing.T) {
 	leaves(root, func(name string, cmd *cobra.Command) {
 		lines = append(lines, derived(name, cmd)...)
 		called := slices.ContainsFunc(lines, func(w way) bool { return strings.HasPrefix(w.line+" ", name+" ") })
-		require.NotEqual(t, called, slices.Contains(actDirectly, name), "%s has a line above: %t", name, called)
+		assert.NotEqual(t, called, slices.Contains(actDirectly, name), "%s has a line above: %t", name, called)
 	})
 	for _, from := range []string{"alone", "beside a server"} {
 		t.Run(from, func(t *testing.T) {
@@ -162,7 +163,7 @@ func TestBothWays(t *testing.T) {
 				var out, errs strings.Builder
 				args := strings.Fields(strings.ReplaceAll(c.line, "FOLDER", folder))
 				code := run(t.Context(), args, streams{out: &out, err: &errs}, env)
-				require.Equal(t, int(c.code), code, "%s: %s%s", c.line, out.String(), errs.String())
+				assert.Equal(t, int(c.code), code, "%s: %s%s", c.line, out.String(), errs.String())
 			}
 		})
 	}
@@ -187,6 +188,6 @@ func TestEveryOperationHasACommand(t *testing.T) {
 	new(cli).addCommands(root)
 	leaves(root, func(_ string, cmd *cobra.Command) { has[cmd.Annotations["operation"]] = true })
 	for name := range operations() {
-		require.NotEqual(t, has[name], otherwise[name] != "", "the operation %s has a command: %t", name, has[name])
+		assert.NotEqual(t, has[name], otherwise[name] != "", "the operation %s has a command: %t", name, has[name])
 	}
 }
