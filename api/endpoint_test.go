@@ -98,16 +98,6 @@ func (f *fixture) endpoint(body string) (v client.Endpoint) {
 	return v
 }
 
-// removeEndpoints removes all endpoints of the fixture's user.
-func (f *fixture) removeEndpoints() {
-	f.Helper()
-	list, err := endpoint.In(f.store).Page(f.Context(), f.user, "", 100)
-	require.NoError(f, err)
-	for i := range list {
-		require.NoError(f, endpoint.Remove(f.Context(), f.store, &list[i]))
-	}
-}
-
 // TestEndpointSecret: the secret of an endpoint is reported when it is made and when it is rotated, and never again.
 // The values of its header fields are never reported.
 func TestEndpointSecret(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // filled returns a value of a field that its tags allow, as JSON has it, and that is not its zero value.
-func filled(t *testing.T, of reflect.Type, tag reflect.StructTag) any {
+func filled(t testing.TB, of reflect.Type, tag reflect.StructTag) any {
 	t.Helper()
 	switch {
 	case of == reflect.TypeFor[time.Time]():
@@ -74,14 +74,37 @@ type with map[string]any
 
 var anEndpoint = reflect.TypeFor[client.EndpointSettings]()
 
-// kept are the requests that set something, each with one that returns it. ID is that of what was
-// created, and USER that of the user ann.
-var kept = []struct {
+// setting is a request that sets something, with one that returns it. ID is that of what was created, and USER that of
+// the user ann.
+type setting struct {
 	set, get string
 	body     reflect.Type
 	with     with
 	of       func(answer map[string]any) map[string]any // what was set; nil: the answer
-}{
+}
+
+// make carries out the request. It returns its body, the answer, and the ID of what was created.
+func (c *setting) make(f *fixture) (body []byte, r *reply, id string) {
+	f.Helper()
+	members := filled(f, c.body, "").(map[string]any) //nolint:forcetypeassert // of a struct
+	for name, v := range c.with {
+		require.Contains(f, members, name, c.set)
+		if members[name] = v; v == nil {
+			delete(members, name)
+		}
+	}
+	body, err := json.Marshal(members)
+	require.NoError(f, err)
+	method, path, _ := strings.Cut(c.set, " ")
+	body = bytes.ReplaceAll(body, []byte("USER"), []byte(f.user))
+	r = f.do(method, path, "application/json", bytes.NewReader(body))
+	var created struct{ ID string }
+	require.NoError(f, json.Unmarshal(r.Body, &created))
+	return body, r, created.ID
+}
+
+// kept are the settings that are tested. Those that create something make it for other tests, too: see ids.
+var kept = []setting{
 	{"POST /v1/endpoints", "/v1/endpoints/ID", anEndpoint, with{
 		"url": "https://x.test/hook", "events": []any{"log.failed"}, "ordered": nil,
 		"format": nil, "everyone": nil, "user": nil, "sender": nil, // of the installation
@@ -130,22 +153,9 @@ func TestSettingsAreKept(t *testing.T) {
 	f := newFixture(t).operator()
 	tested := map[string]bool{}
 	for _, c := range kept {
-		body := filled(t, c.body, "").(map[string]any) //nolint:forcetypeassert // of a struct
-		for name, v := range c.with {
-			require.Contains(t, body, name, c.set)
-			if body[name] = v; v == nil {
-				delete(body, name)
-			}
-		}
-		raw, err := json.Marshal(body)
-		require.NoError(t, err)
-		method, path, _ := strings.Cut(c.set, " ")
-		raw = bytes.ReplaceAll(raw, []byte("USER"), []byte(f.user))
-		r := f.do(method, path, "application/json", bytes.NewReader(raw))
+		raw, r, id := c.make(f)
 		require.Less(t, r.Status, 300, "%s %s: %s", c.set, raw, r.Body)
-		var created struct{ ID string }
-		require.NoError(t, json.Unmarshal(r.Body, &created))
-		got := read[map[string]any](f, strings.ReplaceAll(c.get, "ID", created.ID))
+		got := read[map[string]any](f, strings.ReplaceAll(c.get, "ID", id))
 		if c.of != nil {
 			got = c.of(got)
 		}
