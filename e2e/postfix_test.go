@@ -71,8 +71,10 @@ postlog unix-dgram n - n - 1 postlogd
 func (f *foreign) postfix(s *submission) (addr, log string) {
 	f.t.Helper()
 	debian, env := packages(f.t, f.env, "postfix", "libsasl2-2", "libsasl2-modules", "libnsl2", "libtirpc3", "libicu72")
-	folder := f.t.TempDir()
-	require.NoError(f.t, os.Chmod(filepath.Dir(folder), 0o755)) //nolint:gosec // Postfix has a user of its own
+	folder, err := os.MkdirTemp("/tmp", "postfix") // Postfix has a user of its own, and the folder of a test may be private
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	require.NoError(f.t, os.Chmod(folder, 0o755)) //nolint:gosec // as above
 	ca, err := os.ReadFile(s.ca.File)
 	require.NoError(f.t, err)
 	addr = freeAddr(f.t)

@@ -174,7 +174,7 @@ func (f *foreign) java(s *submission, program string) string {
 	f.t.Helper()
 	f.do("mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=jars")
 	f.do("keytool", "-importcert", "-noprompt", "-file", s.ca.File, "-keystore", "trusted", "-storepass", "changeit")
-	return f.do("java", "-Djavax.net.ssl.trustStore=trusted",
+	return f.do("java", "-Dfile.encoding=UTF-8", "-Djavax.net.ssl.trustStore=trusted",
 		"-Djavax.net.ssl.trustStorePassword=changeit", "-cp", "jars/*", program)
 }
 
