@@ -83,6 +83,9 @@ func simulate(ctx context.Context, c *cli, listen string, specs []string, o simu
 	servers := map[string]string{} // where accounts listen that take mail by SMTP or LMTP
 	for _, spec := range specs {
 		a, at, err := parseSimulated(spec)
+		if err == nil && at != "" && a.Kind != simulator.SMTP && a.Kind != simulator.LMTP {
+			err = errors.New("only smtp and lmtp have an address of their own")
+		}
 		if err == nil {
 			servers[a.Name], err = at, sim.AddAccount(a)
 		}

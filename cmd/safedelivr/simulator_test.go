@@ -37,7 +37,8 @@ func TestSimulatedServer(t *testing.T) {
 	end()
 	require.NoError(t, <-ended)
 	for spec, want := range map[string]string{
-		"port=1": `"port" is none of name, kind, key, domain, signing, webhook, listen`,
+		"port=1":                                    `"port" is none of name, kind, key, domain, signing, webhook, listen`,
+		"name=sg,kind=sendgrid,key=K,listen=:1":     "only smtp and lmtp have an address",
 		"name=relay,kind=smtp,key=K,listen=nowhere": "address nowhere: missing port",
 	} {
 		o := simulator.Options{}
