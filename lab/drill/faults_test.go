@@ -317,15 +317,17 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 		}
 		// A suspended provider gets one mail now and then, however much is posted.
 		for end := time.Now().Add(faultPause); len(d.sim.left()) > 0 && time.Now().Before(end); {
-			_ = pause(ctx, pollLeast)
+			if pause(ctx, pollLeast) != nil {
+				break
+			}
 		}
 	}
 	d.sim.ClearAll("") // releases what they held back
 	return nil
 }
 
-// left returns the faults that mail still has to meet. After a refusal of a large call the product makes smaller ones, so
-// that a fault of large calls may never be met again.
+// left returns the faults that mail still has to meet. After a refusal of a large call the product makes smaller ones,
+// so that a fault of large calls may never be met again.
 func (p *providers) left() []simulator.Fault {
 	left := p.Faults()
 	smaller := slices.ContainsFunc(p.large, func(id string) bool {
