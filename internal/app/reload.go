@@ -9,8 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-// Reload applies the parts of a new configuration that can change while the process runs: the API keys and webhook keys
-// of providers, the client secret and lists of GitHub, and the certificates. Requests and calls in flight end as they
+// Reload applies the parts of a new configuration that can change while the process runs: the API keys, passwords, clients
+// for access tokens and webhook keys of providers, the client secret and lists of GitHub, and the certificates. Requests and calls in flight end as they
 // began. Other changes are named in a warning. If anything is wrong, Reload changes nothing and returns all mistakes.
 // The caller makes one call at a time.
 func (a *App) Reload(next *config.Config) error {
@@ -53,8 +53,10 @@ func (a *App) Reload(next *config.Config) error {
 // settingsFrom returns the settings of a provider with the keys of another configuration.
 func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
 	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
-	s.APIKey, s.Pair, s.Password, s.BouncePassword = n.APIKey, n.Pair, n.Password, n.BouncePassword
-	s.ClientID, s.ClientSecret, s.RefreshToken = n.ClientID, n.ClientSecret, n.RefreshToken
+	s.APIKey, s.Pair, s.BouncePassword = n.APIKey, n.Pair, n.BouncePassword
+	if s.TokenURL == n.TokenURL { // otherwise these are of no use before a restart
+		s.Password, s.ClientID, s.ClientSecret, s.RefreshToken = n.Password, n.ClientID, n.ClientSecret, n.RefreshToken
+	}
 	s.AccessKeyID, s.SecretAccessKey, s.Topics = n.AccessKeyID, n.SecretAccessKey, n.Topics
 	s.WebhookKey, s.WebhookKeyOld, s.Events = n.WebhookKey, n.WebhookKeyOld, n.Events
 	return s

@@ -23,7 +23,8 @@ const (
 	NoTLS    = "none"
 )
 
-// OAuth are the settings of a mail server at which access tokens take the place of passwords. Without a URL there are none.
+// OAuth are the settings of a mail server at which access tokens take the place of passwords. Without a URL there are
+// none.
 type OAuth struct {
 	// URL at which a mail service gives access tokens, like `https://oauth2.googleapis.com/token`; see
 	// [access tokens](smtp.md#access-tokens)
@@ -34,7 +35,7 @@ type OAuth struct {
 	ClientSecret string `koanf:"oauth_client_secret"`
 	// refresh token of the user. Without one, the client gets tokens in its own name
 	RefreshToken string `koanf:"oauth_refresh_token"`
-	// what the tokens are for, with spaces between, like `https://outlook.office365.com/.default`
+	// what the tokens are for, with spaces between, like `https://outlook.office365.com/.default`; not with a refresh token
 	Scope string `koanf:"oauth_scope"`
 }
 
@@ -54,6 +55,6 @@ type Bounces struct {
 	BounceTLS string `koanf:"bounce_imap_tls" oneof:"none,starttls,tls"`
 	// user at the IMAP server
 	BounceUser string `koanf:"bounce_imap_user"`
-	// password of the user at the IMAP server. With `oauth_token_url` the access token takes its place
+	// password of the user at the IMAP server. Without one it gets access tokens, if `oauth_token_url` is set
 	BouncePassword string `koanf:"bounce_imap_password"`
 }

@@ -257,6 +257,10 @@ func TestAccessTokens(t *testing.T) {
 	require.Equal(t, []string{oauth.Mechanism, oauth.Mechanism}, b.login)
 
 	s := settings.Settings{Server: common.Server{User: "ann"}, OAuth: tokens.OAuth}
+	asked := len(tokens.Asked())
+	p.SetKeys(s) // another setting has changed
+	send("accepted")
+	require.Len(t, tokens.Asked(), asked, "the token is kept")
 	s.RefreshToken = "0ther"
 	p.SetKeys(s)
 	require.Equal(t, "the token server gives no access token: invalid_grant", send("account"))
@@ -270,7 +274,7 @@ func TestAccessTokens(t *testing.T) {
 	require.Contains(t, send("unavailable"), "the token server cannot be asked")
 	p.SetKeys(settings.Settings{Server: common.Server{User: "ann"}, OAuth: tokens.OAuth})
 	send("accepted")
-	require.Len(t, b.to, 3)
+	require.Len(t, b.to, 4)
 }
 
 // TestEchoedToken: a server that repeats what it was sent does not bring a token into a text.

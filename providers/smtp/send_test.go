@@ -389,12 +389,13 @@ func TestChecks(t *testing.T) {
 		"tokens of a client": {withTokens(func(s *settings.Settings) {
 			s.ClientSecret, s.RefreshToken, s.TokenURL = "s", "", "http://127.0.0.1/"
 		}), nil},
-		"tokens for nobody":        {withTokens(func(s *settings.Settings) { s.User = "" }), []string{"user"}},
-		"tokens and a password":    {withTokens(func(s *settings.Settings) { s.Password = "p" }), []string{"password"}},
-		"tokens without a secret":  {withTokens(func(s *settings.Settings) { s.RefreshToken = "" }), []string{"oauth_client_secret"}},
-		"tokens, readable":         {withTokens(func(s *settings.Settings) { s.TokenURL = "http://x.test/" }), []string{"oauth_token_url"}},
-		"tokens, a password in it": {withTokens(func(s *settings.Settings) { s.TokenURL = "https://a:b@x.test/" }), []string{"oauth_token_url"}},
-		"tokens, no host":          {withTokens(func(s *settings.Settings) { s.TokenURL = "x.test/token" }), []string{"oauth_token_url"}},
+		"tokens for nobody":         {withTokens(func(s *settings.Settings) { s.User = "" }), []string{"user"}},
+		"tokens and a password":     {withTokens(func(s *settings.Settings) { s.Password = "p" }), []string{"password"}},
+		"tokens without a secret":   {withTokens(func(s *settings.Settings) { s.RefreshToken = "" }), []string{"oauth_client_secret"}},
+		"tokens, readable":          {withTokens(func(s *settings.Settings) { s.TokenURL = "http://x.test/" }), []string{"oauth_token_url"}},
+		"tokens, a password in it":  {withTokens(func(s *settings.Settings) { s.TokenURL = "https://a:b@x.test/" }), []string{"oauth_token_url"}},
+		"tokens with a scope twice": {withTokens(func(s *settings.Settings) { s.Scope = "mail" }), []string{"oauth_scope"}},
+		"tokens, no host":           {withTokens(func(s *settings.Settings) { s.TokenURL = "x.test/token" }), []string{"oauth_token_url"}},
 		"half the settings of tokens": {with(func(s *settings.Settings) { s.ClientID = "c" }),
 			[]string{"oauth_token_url", "oauth_client_secret", "password"}},
 	} {

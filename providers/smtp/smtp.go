@@ -47,7 +47,7 @@ type Adapter struct {
 // account is replaced as a whole while the adapter is in use.
 type account struct {
 	user, password, before string
-	tokens                 *oauth.Source // access tokens in place of passwords; nil: none
+	tokens, tokensBefore   *oauth.Source // access tokens in place of passwords; nil: none
 	keys                   [2]string     // of the tokens in reports; the first makes new ones
 	mailbox                string        // password of the mailbox with reports
 }
@@ -136,10 +136,11 @@ func New(s settings.Settings) (*Adapter, error) {
 // flight keep theirs.
 func (p *Adapter) SetKeys(s settings.Settings) {
 	a := &account{user: s.User, password: s.Password, keys: [2]string{s.WebhookKey, s.WebhookKeyOld},
-		tokens: oauth.New(&s.OAuth), mailbox: s.BouncePassword}
+		mailbox: s.BouncePassword}
 	if old := p.account.Load(); old != nil {
-		a.before = old.password
+		a.before, a.tokensBefore = old.password, old.tokens
 	}
+	a.tokens = a.tokensBefore.With(&s.OAuth)
 	p.account.Store(a)
 	p.sessions.close() // those of the old account
 }
@@ -203,5 +204,8 @@ func (p *Adapter) words(text string) string {
 	if a.password != "" {
 		secrets = append(secrets, encode([]byte("\x00"+a.user+"\x00"+a.password)), encode([]byte(a.password)))
 	}
-	return parse.Text(text, append(secrets, a.tokens.Written(a.user, p.bounces.BounceUser)...)...)
+	for _, tokens := range []*oauth.Source{a.tokens, a.tokensBefore} {
+		secrets = append(secrets, tokens.Written(a.user, p.bounces.BounceUser)...)
+	}
+	return parse.Text(text, secrets...)
 }

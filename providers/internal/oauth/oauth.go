@@ -30,17 +30,18 @@ const (
 
 // A Source gets the access tokens of one account. Its methods may be called at the same time.
 type Source struct {
-	client  *transport.Client
-	ask     func(ctx context.Context, refresh string) (*oauth2.Token, error)
-	secrets []string
-	newest  atomic.Pointer[token]
-	refresh chan string // has the newest refresh token while nobody asks
+	settings common.OAuth
+	client   *transport.Client
+	ask      func(ctx context.Context, refresh string) (*oauth2.Token, error)
+	newest   atomic.Pointer[token]
+	refresh  chan string // has the newest refresh token while nobody asks
 }
 
 // token is an access token.
 type token struct {
 	*oauth2.Token
-	refused bool // by the mail service
+	refused bool   // by the mail service
+	before  string // the access token before
 }
 
 // usable reports whether a token may be used to log in.
@@ -53,16 +54,15 @@ func Check(s *settings.Settings) (errs []error) {
 	if s.OAuth == (common.OAuth{}) {
 		return nil
 	}
-	u, err := url.Parse(s.TokenURL)
 	for _, m := range []struct {
 		is            bool
 		setting, text string
 	}{
 		{s.TokenURL == "", "oauth_token_url", "required: the URL at which the mail service gives access tokens"},
-		{err != nil || s.TokenURL != "" && (u.Host == "" || u.User != nil || u.Scheme != "https" &&
-			(u.Scheme != "http" || !settings.Loopback(u.Hostname()))), "oauth_token_url", "must be an https:// URL without a password"},
+		{s.TokenURL != "" && !valid(s.TokenURL), "oauth_token_url", "must be an https:// URL without a password"},
 		{s.ClientID == "", "oauth_client_id", "required: the ID of the client that gets the tokens"},
 		{s.ClientSecret == "" && s.RefreshToken == "", "oauth_client_secret", "required without oauth_refresh_token"},
+		{s.RefreshToken != "" && s.Scope != "", "oauth_scope", "is that of oauth_refresh_token: set only one of them"},
 		{s.User == "", "user", "required: the mailbox for which the access tokens are"},
 		{s.Password != "", "password", "set either this or oauth_token_url"},
 	} {
@@ -73,25 +73,42 @@ func Check(s *settings.Settings) (errs []error) {
 	return errs
 }
 
+// valid reports whether tokens may be asked for at a URL.
+func valid(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && u.User == nil &&
+		(u.Scheme == "https" || u.Scheme == "http" && settings.Loopback(u.Hostname()))
+}
+
 // New returns a source for settings that were checked; nil if they have no URL.
-func New(s *common.OAuth) *Source {
-	if s.TokenURL == "" {
+func New(o *common.OAuth) *Source { return (*Source)(nil).With(o) }
+
+// With returns a source for other settings that were checked: s itself, with its tokens, if they are those that it has.
+func (s *Source) With(o *common.OAuth) *Source {
+	switch {
+	case o.TokenURL == "":
 		return nil
+	case s != nil && s.settings == *o:
+		return s
 	}
-	o := &Source{client: transport.NewClient(1), secrets: []string{s.ClientSecret, s.RefreshToken}, refresh: make(chan string, 1)}
-	scopes := strings.Fields(s.Scope)
-	if s.RefreshToken == "" {
-		c := &clientcredentials.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret, TokenURL: s.TokenURL, Scopes: scopes}
-		o.ask = func(ctx context.Context, _ string) (*oauth2.Token, error) { return c.Token(ctx) }
+	out := &Source{settings: *o, client: transport.NewClient(1), refresh: make(chan string, 1)}
+	style, scopes := oauth2.AuthStyleInHeader, strings.Fields(o.Scope) // each server takes it so (RFC 6749, 2.3.1)
+	if o.ClientSecret == "" {
+		style = oauth2.AuthStyleInParams
+	}
+	if o.RefreshToken == "" {
+		c := &clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret, TokenURL: o.TokenURL,
+			Scopes: scopes, AuthStyle: style}
+		out.ask = func(ctx context.Context, _ string) (*oauth2.Token, error) { return c.Token(ctx) }
 	} else {
-		c := &oauth2.Config{ClientID: s.ClientID, ClientSecret: s.ClientSecret, Scopes: scopes,
-			Endpoint: oauth2.Endpoint{TokenURL: s.TokenURL}}
-		o.ask = func(ctx context.Context, refresh string) (*oauth2.Token, error) {
+		c := &oauth2.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret,
+			Endpoint: oauth2.Endpoint{TokenURL: o.TokenURL, AuthStyle: style}}
+		out.ask = func(ctx context.Context, refresh string) (*oauth2.Token, error) {
 			return c.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token()
 		}
 	}
-	o.refresh <- s.RefreshToken
-	return o
+	out.refresh <- o.RefreshToken
+	return out
 }
 
 // A RefusedError is an answer that gives no token, and that is the same for each request with these settings.
@@ -100,20 +117,20 @@ type RefusedError struct{ text string }
 // Error implements error.
 func (e *RefusedError) Error() string { return "the token server gives no access token: " + e.text }
 
-// Use calls login with an access token. If the mail service refuses one that was kept, Use tries a new one.
+// Use calls login with an access token. If the mail service refuses one that was kept, Use tries another one, once.
 //
 // Errors: *RefusedError, and those of login.
 func (s *Source) Use(ctx context.Context, login func(token string) (refused bool, err error)) error {
-	for {
+	for again := true; ; again = false {
 		t, kept, err := s.get(ctx)
 		if err != nil {
 			return err
 		}
 		refused, err := login(t.AccessToken)
 		if refused {
-			s.newest.CompareAndSwap(t, &token{t.Token, true})
+			s.newest.CompareAndSwap(t, &token{t.Token, true, t.before})
 		}
-		if !refused || !kept {
+		if !refused || !kept || !again {
 			return err
 		}
 	}
@@ -132,24 +149,53 @@ func (s *Source) get(ctx context.Context) (t *token, kept bool, err error) {
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	defer func() { s.refresh <- refresh }()
 	if t = s.newest.Load(); t.usable() { // somebody else asked
+		s.refresh <- refresh
 		return t, true, nil
 	}
-	got, err := s.ask(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: each{s.client},
-		CheckRedirect: s.client.HTTP.CheckRedirect}), refresh)
+	// The request goes on if the call ends: its answer may have the only refresh token that is valid then.
+	type result struct {
+		t   *token
+		err error
+	}
+	asked := make(chan result, 1)
+	go func() {
+		t, err := s.request(context.WithoutCancel(ctx), refresh)
+		asked <- result{t, err}
+	}()
+	select {
+	case got := <-asked:
+		return got.t, false, got.err
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+// request asks for a token and keeps it.
+func (s *Source) request(ctx context.Context, refresh string) (*token, error) {
+	defer func() { s.refresh <- refresh }()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ctx, _ = transport.Record(ctx, time.Time{})
+	got, err := s.ask(context.WithValue(ctx, oauth2.HTTPClient, s.client.HTTP), refresh)
 	s.client.Close() // the next request is long after
 	if err != nil {
-		return nil, false, s.failed(err, refresh)
+		return nil, s.failed(err, refresh)
 	}
-	t, refresh = &token{Token: got}, cmp.Or(got.RefreshToken, refresh)
+	t := &token{Token: got}
+	if before := s.newest.Load(); before != nil {
+		t.before = before.AccessToken
+	}
+	refresh = cmp.Or(got.RefreshToken, refresh)
 	s.newest.Store(t)
-	return t, false, nil
+	return t, nil
 }
 
 // failed returns the error of a request without secrets.
 func (s *Source) failed(err error, refresh string) error {
-	text := func(words string) string { return parse.Text(words, append(s.secrets, refresh)...) }
+	text := func(words string) string {
+		return parse.Text(words, s.settings.ClientSecret, s.settings.RefreshToken, refresh)
+	}
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
 		return errors.New("the token server cannot be asked: " + text(err.Error()))
@@ -160,15 +206,6 @@ func (s *Source) failed(err error, refresh string) error {
 		return errors.New("the token server gives no access token now: " + words)
 	}
 	return &RefusedError{words}
-}
-
-// each records each request of a client by itself: the library asks twice if a server wants the secret in another place.
-type each struct{ *transport.Client }
-
-// RoundTrip implements http.RoundTripper.
-func (e each) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, _ := transport.Record(r.Context(), time.Time{})
-	return e.HTTP.Transport.RoundTrip(r.WithContext(ctx))
 }
 
 // Mechanism is how a client logs in with a token.
@@ -188,15 +225,19 @@ func (l login) Start() (string, []byte, error) { return Mechanism, []byte(l), ni
 // Next implements sasl.Client. The challenge says why the token is refused: the refusal follows an empty answer.
 func (login) Next([]byte) ([]byte, error) { return []byte{}, nil }
 
-// Written returns the newest token as connections of some users have it: a server may repeat what it does not understand.
+// Written returns the newest tokens as connections of some users have them: a server may repeat what it does not
+// understand.
 func (s *Source) Written(users ...string) (out []string) {
 	if s == nil || s.newest.Load() == nil {
 		return nil
 	}
-	t := s.newest.Load().AccessToken
-	for _, user := range users {
-		_, first, _ := Client(user, t).Start()
-		out = append(out, base64.StdEncoding.EncodeToString(first))
+	t := s.newest.Load()
+	for _, one := range []string{t.AccessToken, t.before} {
+		for _, user := range users {
+			_, first, _ := Client(user, one).Start()
+			out = append(out, base64.StdEncoding.EncodeToString(first))
+		}
+		out = append(out, one)
 	}
-	return append(out, t)
+	return out
 }

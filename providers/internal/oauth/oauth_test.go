@@ -35,12 +35,12 @@ func TestGrants(t *testing.T) {
 		tokens  int // after three logins
 		scope   string
 	}{
-		"in its own name":          {"", nil, 1, "mail other"},
-		"for a user":               {"refresh", nil, 1, ""},
-		"with no end":              {"", func(s *oauthtest.Server) { s.Lasts = 0 }, 1, "mail other"},
-		"that end soon":            {"", func(s *oauthtest.Server) { s.Lasts = 59 }, 3, "mail other"},
-		"with new refresh tokens":  {"refresh", func(s *oauthtest.Server) { s.Lasts, s.Rotates = 59, true }, 3, ""},
-		"the secret in the header": {"", func(s *oauthtest.Server) { s.Basic = true }, 1, "mail other"},
+		"in its own name":         {"", nil, 1, "mail other"},
+		"for a user":              {"refresh", nil, 1, ""},
+		"with no end":             {"", func(s *oauthtest.Server) { s.Lasts = 0 }, 1, "mail other"},
+		"that end soon":           {"", func(s *oauthtest.Server) { s.Lasts = 59 }, 3, "mail other"},
+		"with new refresh tokens": {"refresh", func(s *oauthtest.Server) { s.Lasts, s.Rotates = 59, true }, 3, ""},
+		"without a secret":        {"refresh", func(s *oauthtest.Server) { s.ClientSecret = "" }, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,13 +90,31 @@ func TestRefusedByServer(t *testing.T) {
 	logins, no := 0, errors.New("535")
 	require.ErrorIs(t, s.Use(t.Context(), func(string) (bool, error) { logins++; return true, no }), no)
 	require.Equal(t, 2, logins, "with the token that was kept, and with a new one")
-	require.Len(t, from.Asked(), 4, "the first was asked twice: the secret belongs into the body")
+	require.Len(t, from.Asked(), 3)
 	require.ErrorIs(t, s.Use(t.Context(), func(string) (bool, error) { logins++; return true, no }), no)
 	require.Equal(t, 3, logins, "none was kept")
 	down := errors.New("the line breaks")
 	require.ErrorIs(t, s.Use(t.Context(), func(string) (bool, error) { return false, down }), down)
 	require.ErrorIs(t, s.Use(t.Context(), func(string) (bool, error) { return false, down }), down)
-	require.Len(t, from.Asked(), 6, "a token is kept that was not refused")
+	require.Len(t, from.Asked(), 5, "a token is kept that was not refused")
+}
+
+// TestRefusedAtOnce: if all tokens are refused, each of many logins at the same time tries two at most.
+func TestRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	from := oauthtest.New(t, "")
+	s := New(&from.OAuth)
+	_, err := use(t, s, from)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			logins := 0
+			_ = s.Use(t.Context(), func(string) (bool, error) { logins++; return true, errors.New("535") })
+			require.LessOrEqual(t, logins, 2)
+		})
+	}
+	all.Wait()
 }
 
 // TestNoToken: what a token server answers in place of a token is final, or may be better later. No text has a secret.
@@ -139,14 +157,15 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
-// TestCallEnds: a call that ends waits neither for the token server nor for the request of another call.
+// TestCallEnds: a call that ends waits neither for the token server nor for the request of another call. The request
+// goes on, so that no refresh token is lost.
 func TestCallEnds(t *testing.T) {
 	t.Parallel()
 	from := oauthtest.New(t, "")
-	asked := make(chan struct{})
-	from.Answer = func(_ http.ResponseWriter, r *http.Request) {
-		close(asked)
-		<-r.Context().Done()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	from.Before = func() {
+		asked <- struct{}{}
+		<-answer
 	}
 	s := New(&from.OAuth)
 	first, endFirst := context.WithCancel(t.Context())
@@ -158,5 +177,8 @@ func TestCallEnds(t *testing.T) {
 	endSecond()
 	require.ErrorIs(t, s.Use(second, none), context.Canceled)
 	endFirst()
-	require.Error(t, <-ended)
+	require.ErrorIs(t, <-ended, context.Canceled)
+	close(answer)
+	require.NoError(t, s.Use(t.Context(), none))
+	require.Equal(t, 1, from.Tokens())
 }

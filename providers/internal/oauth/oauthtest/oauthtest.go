@@ -18,18 +18,17 @@ import (
 type Server struct {
 	settings.OAuth
 
+	// Before is called for each request, if it is set.
+	Before func()
 	// Answer answers in place of the server, if it is set.
 	Answer http.HandlerFunc
 	// Lasts is how many seconds a token lasts; 0: the answer does not say.
 	Lasts int
 	// Rotates has each answer bring another refresh token, which is the only one from then on.
 	Rotates bool
-	// Basic has the secret refused in the body of a request.
-	Basic bool
-
-	mu     sync.Mutex
-	asked  []url.Values
-	tokens int
+	mu      sync.Mutex
+	asked   []url.Values
+	tokens  int
 }
 
 // New returns a server whose tokens last for an hour. With a refresh token it gives them for a user.
@@ -41,12 +40,18 @@ func New(t testing.TB, refresh string) *Server {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s.OAuth = settings.OAuth{TokenURL: server.URL + "/token", ClientID: "c1ient", ClientSecret: "s3cret",
-		RefreshToken: refresh, Scope: "mail other"}
+		RefreshToken: refresh}
+	if refresh == "" {
+		s.Scope = "mail other"
+	}
 	return s
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.Before != nil {
+		s.Before()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = r.ParseForm()
@@ -65,7 +70,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		grant, refresh = "refresh_token", s.RefreshToken
 	}
 	switch {
-	case id != s.ClientID || secret != s.ClientSecret || basic != s.Basic:
+	case id != s.ClientID || secret != s.ClientSecret || basic != (secret != ""):
 		w.WriteHeader(http.StatusUnauthorized)
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_client", "error_description": "wrong " + secret})
 		return
