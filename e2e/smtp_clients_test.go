@@ -132,13 +132,15 @@ func TestSMTPClients(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	})
-	n := 0
-	for b, err := range s.client.Batches(t.Context(), client.ListOptions{}) {
-		require.NoError(t, err)
-		require.EqualValues(t, 1, s.done(s.id(b.ID)).Counts.Delivered)
-		n++
-	}
-	require.GreaterOrEqual(t, n, 1+4+2+1)
+	t.Run("arrived", func(t *testing.T) {
+		n := 0
+		for b, err := range s.client.Batches(t.Context(), client.ListOptions{}) {
+			require.NoError(t, err)
+			require.EqualValues(t, 1, s.done(s.id(b.ID)).Counts.Delivered)
+			n++
+		}
+		require.GreaterOrEqual(t, n, 1+4+2+1)
+	})
 }
 
 // commandPackages are swaks, msmtp and what they need.
