@@ -72,8 +72,6 @@ func testStartByPassed(t *testing.T, s Suite) {
 
 // testUnavailable makes requests that cannot arrive completely.
 func testUnavailable(t *testing.T, s Suite) {
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -85,7 +83,7 @@ func testUnavailable(t *testing.T, s Suite) {
 		c         *models.Call
 		within    time.Duration
 	}{
-		{"refused", closed.URL, call(3), 10 * time.Second},
+		{"refused", "http://127.0.0.1:1", call(3), 10 * time.Second},
 		{"DNS", "http://no-such-host.invalid", call(3), 5 * time.Second},
 		{"no TLS there", strings.Replace(plain.URL, "http:", "https:", 1), call(3), 10 * time.Second},
 		{"unknown certificate", secure.URL, call(3), 10 * time.Second},
