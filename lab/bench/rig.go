@@ -251,8 +251,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		return r, err
 	}
 	for _, a := range used.Accounts("") {
-		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s,listen=127.0.0.1:%s%s",
-			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, port, hook(a.Name)))
+		spec := fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s%s",
+			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, hook(a.Name))
+		if used.Silent(a.Name) {
+			spec += ",listen=127.0.0.1:" + port
+		}
+		args = append(args, "--provider", spec)
 	}
 	if r.provide, err = b.start(nil, args...); err != nil {
 		return r, err
