@@ -42,6 +42,7 @@ func TestSimulatedServer(t *testing.T) {
 		"name=relay,kind=smtp,key=K,listen=nowhere": "address nowhere: missing port",
 	} {
 		o := simulator.Options{}
-		require.ErrorContains(t, simulate(t.Context(), &cli{streams: streams{out: io.Discard}}, "127.0.0.1:0", []string{spec}, o), want)
+		err := simulate(t.Context(), &cli{streams: streams{out: io.Discard}}, "127.0.0.1:0", []string{spec}, o)
+		require.ErrorContains(t, err, want)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-// Reload applies the parts of a new configuration that can change while the process runs: the API keys, passwords, clients
-// for access tokens and webhook keys of providers, the client secret and lists of GitHub, and the certificates. Requests and calls in flight end as they
-// began. Other changes are named in a warning. If anything is wrong, Reload changes nothing and returns all mistakes.
-// The caller makes one call at a time.
+// Reload applies the parts of a new configuration that can change while the process runs: the API keys, passwords,
+// clients for access tokens and webhook keys of providers, the client secret and lists of GitHub, and the certificates.
+// Requests and calls in flight end as they began. Other changes are named in a warning. If anything is wrong, Reload
+// changes nothing and returns all mistakes. The caller makes one call at a time.
 func (a *App) Reload(next *config.Config) error {
 	var mistakes []error
 	for _, p := range a.providers {

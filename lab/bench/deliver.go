@@ -26,7 +26,8 @@ func (b *bench) deliverAll(be *backend) error {
 			if perPost != 1000 {
 				how = "one post"
 			}
-			title := fmt.Sprintf("accept to provider, %s answer time, %s recipients in %s", latency, thousands(int64(b.deliver)), how)
+			title := fmt.Sprintf("accept to provider, %s answer time, %s recipients in %s",
+				latency, thousands(int64(b.deliver)), how)
 			if err := b.deliverOne(be, title, &rigOptions{latency: latency}, b.deliver, perPost); err != nil {
 				return err
 			}

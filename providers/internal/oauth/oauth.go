@@ -202,7 +202,8 @@ func (s *Source) failed(err error, refresh string) error {
 	}
 	words := text(cmp.Or(strings.TrimSpace(answer.ErrorCode+" "+answer.ErrorDescription), answer.Response.Status))
 	switch status := answer.Response.StatusCode; {
-	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests,
+		status == http.StatusRequestTimeout:
 		return errors.New("the token server gives no access token now: " + words)
 	}
 	return &RefusedError{words}
