@@ -22,6 +22,8 @@ type Of[T any] struct {
 	Full  error  // of Create, if a user has as many
 	Room  Room   // of Create
 
+	// Read gives a value that was read or stored what only its document has. nil: it needs neither.
+	Read func(v *T, id string, version int)
 	// Fail returns the error for a caller, and gets a verb that says what failed. nil: errors stay as they are.
 	Fail func(doing string, err error) error
 }
@@ -32,6 +34,12 @@ func (o *Of[T]) at(user, id string) (owner, key string) {
 		return o.Owner + user, id
 	}
 	return o.Owner, user + "/" + id
+}
+
+func (o *Of[T]) read(v *T, id string, version int) {
+	if o.Read != nil && version > 0 {
+		o.Read(v, id, version)
+	}
 }
 
 func (o *Of[T]) fail(doing string, err error) error {
@@ -69,6 +77,7 @@ func (o *Of[T]) Page(ctx context.Context, user, after string, limit int) ([]T, e
 	for i := 0; i < len(docs) && err == nil && strings.HasPrefix(docs[i].Key, prefix); i++ {
 		var v T
 		err = docs[i].Decode(&v)
+		o.read(&v, strings.TrimPrefix(docs[i].Key, prefix), docs[i].Version)
 		out = append(out, v)
 	}
 	return out, o.fail("list", err)
@@ -81,6 +90,7 @@ func (o *Of[T]) Get(ctx context.Context, user, id string) (T, error) {
 	if err == nil && version == 0 {
 		err = models.ErrNotFound
 	}
+	o.read(&v, id, version)
 	return v, o.fail("read", err)
 }
 
@@ -97,7 +107,8 @@ func (o *Of[T]) Change(ctx context.Context, user, id string, do func(v *T) error
 // Put changes or adds a value by models.ChangeDocument, and returns it. Errors: those of do.
 func (o *Of[T]) Put(ctx context.Context, user, id string, do func(v *T, version int) error) (T, error) {
 	owner, key := o.at(user, id)
-	v, _, err := models.ChangeDocument(ctx, o.Store, owner, o.Kind, key, do)
+	v, version, err := models.ChangeDocument(ctx, o.Store, owner, o.Kind, key, do)
+	o.read(&v, id, version)
 	return v, o.fail("change", err)
 }
 

@@ -12,7 +12,10 @@ import (
 	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-type value struct{ ID, Text string }
+type value struct {
+	ID, Text string
+	Version  int `json:"-"`
+}
 
 // TestOf: values of a user are created up to a bound, listed, changed and removed, whoever owns the documents.
 func TestOf(t *testing.T) {
@@ -27,21 +30,25 @@ func TestOf(t *testing.T) {
 				}
 				return nil
 			},
+			Read: func(v *value, id string, version int) {
+				require.Equal(t, v.ID, id)
+				v.Version = version
+			},
 		}
 		for _, user := range []string{"ann", "bob"} {
-			require.NoError(t, o.Create(ctx, user, "1", value{"1", user}))
-			require.NoError(t, o.Create(ctx, user, "2", value{"2", user}))
-			require.ErrorIs(t, o.Create(ctx, user, "3", value{}), full)
+			require.NoError(t, o.Create(ctx, user, "1", value{ID: "1", Text: user}))
+			require.NoError(t, o.Create(ctx, user, "2", value{ID: "2", Text: user}))
+			require.ErrorIs(t, o.Create(ctx, user, "3", value{ID: "3"}), full)
 		}
 		require.ErrorIs(t, o.Create(ctx, "eve", "1", value{}), noRoom)
 		v, err := o.Change(ctx, "ann", "1", func(v *value) error { v.Text = "new"; return nil })
 		require.NoError(t, err)
-		require.Equal(t, value{"1", "new"}, v)
+		require.Equal(t, value{"1", "new", 2}, v)
 		_, err = o.Change(ctx, "ann", "1", func(*value) error { return full })
 		require.ErrorIs(t, err, full)
 		list, err := o.List(ctx, "ann")
 		require.NoError(t, err)
-		require.Equal(t, []value{{"1", "new"}, {"2", "ann"}}, list)
+		require.Equal(t, []value{{"1", "new", 2}, {"2", "ann", 1}}, list)
 		list, err = o.Page(ctx, "ann", "1", 5)
 		require.NoError(t, err)
 		require.Len(t, list, 1)

@@ -35,9 +35,9 @@ var addressFields = []string{"to", "cc", "bcc", "test"}
 
 // Draft is a message that is being written: the fields of a form.
 type Draft struct {
-	ID string `json:"id"`
+	ID string `json:"-"`
 	// Version counts the changes of the draft.
-	Version int `json:"version"`
+	Version int `json:"-"`
 	// Editor names the page that saved it. A page may replace what it saved itself.
 	Editor string            `json:"editor"`
 	Saved  time.Time         `json:"saved"`
@@ -61,7 +61,8 @@ type Library struct {
 // New returns the drafts in a store. It stores one only if room returns no error.
 func New(store models.DocumentStore, room documents.Room) *Library {
 	return &Library{
-		documents.Of[Draft]{Store: store, Kind: "draft", Room: room, Fail: problem.About("draft")},
+		documents.Of[Draft]{Store: store, Kind: "draft", Room: room, Fail: problem.About("draft"),
+			Read: func(d *Draft, id string, version int) { d.ID, d.Version = id, version }},
 		documents.Of[[]Info]{Store: store, Kind: "draft-index", Fail: problem.About("drafts")},
 	}
 }
@@ -101,12 +102,10 @@ func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error)
 		switch {
 		case version == 0 && d.Version > 0:
 			return problem.NotYours("draft")
-		case there.Version != d.Version && there.Editor != d.Editor:
+		case version != d.Version && there.Editor != d.Editor:
 			return problem.New(problem.Conflict, "draft_changed", "This draft was changed on another page.")
 		}
-		count := there.Version + 1
 		*there = d
-		there.Version = count
 		// The index has the draft first, so that no draft is stored that no list has.
 		return l.note(ctx, user, d, len(raw))
 	})
@@ -186,7 +185,6 @@ func (l *Library) eraseFrom(ctx context.Context, user, id, address string) error
 			if len(kept) < len(lines) {
 				d.Fields[field] = strings.Join(kept, "\n")
 				d.Editor = "" // an open page does not write the address back
-				d.Version++
 			}
 		}
 		return nil

@@ -46,7 +46,7 @@ const (
 // head is the stored form of a template: all but the contents.
 type head struct {
 	ID       string    `json:"id"`
-	Name     string    `json:"name"`
+	Name     string    `json:"-"`
 	Now      int       `json:"published,omitempty"`
 	Archived bool      `json:"archived,omitempty"`
 	Created  time.Time `json:"created"`
@@ -108,7 +108,8 @@ func New(store models.DocumentStore, room documents.Room) *Library {
 	fail := problem.About("template")
 	l := &Library{
 		store: store, room: room, previews: newTurns(atOnce),
-		heads:    documents.Of[head]{Store: store, Kind: headKind, Fail: fail},
+		heads: documents.Of[head]{Store: store, Kind: headKind, Fail: fail,
+			Read: func(h *head, name string, _ int) { h.Name = name }},
 		versions: documents.Of[client.TemplateSource]{Store: store, Kind: versionKind, Fail: fail},
 		sizes:    documents.Of[int]{Store: store, Kind: sizeKind, Fail: fail},
 	}
@@ -230,7 +231,7 @@ func (l *Library) change(
 		case version == 0 && !create:
 			return problem.NotYours("template")
 		case version == 0:
-			h.ID, h.Name, h.Created = models.NewUserID(), name, now()
+			h.ID, h.Created = models.NewUserID(), now()
 		}
 		before, _ := json.Marshal(h) // a head can always be encoded
 		if err := do(h); err != nil {
