@@ -352,7 +352,8 @@ func fewer(p *models.Part, n int) int {
 }
 
 // saveOutcome stores the outcome of the call of an entry, which began at a time, as a fact. The call was made, so
-// saveOutcome retries for as long as this process runs. If the process dies first, the outcome of the attempt is unknown.
+// saveOutcome retries for as long as this process runs. If the process dies first, the outcome of the attempt is
+// unknown.
 func (w *caller) saveOutcome(c *Chunk, entry *models.Entry, began time.Time, parts []models.Part) error {
 	now := time.Now() // of one reading, so that At less Took is when the call began
 	o := models.Outcome{Attempt: entry.Number, At: now.UTC(), Took: now.Sub(began), Parts: parts}

@@ -17,17 +17,17 @@ import (
 // Call is the route of a form that carries out an operation, which is a call of the API.
 type Call struct {
 	Operation string // its name
-	// Verbs are the things whose verb the operation is, like "batches". The verb is the part do of the path, or the field
-	// do. Others are operations by words that are no verbs. Both are for a Call without Operation.
+	// Verbs are the things whose verb the operation is, like "batches". The verb is the part do of the path, or the
+	// field do. Others are operations by words that are no verbs. Both are for a Call without Operation.
 	Verbs  string
 	Others map[string]string
 	Own    []string // fields of the page that are not of the operation
 
-	// As returns on whose behalf the operation is carried out; nil: the visitor's. It may complete the form and the parts
-	// of the path.
+	// As returns on whose behalf the operation is carried out; nil: the visitor's. It may complete the form and the
+	// parts of the path.
 	As func(r *http.Request, v *Visitor, form *Form) service.Caller
-	// To is the address of the page that the form leads to. It may have parts of the form's path, like {id}. Its parameter
-	// did is a word for what was done, for which the page shows Done.
+	// To is the address of the page that the form leads to. It may have parts of the form's path, like {id}. Its
+	// parameter did is a word for what was done, for which the page shows Done.
 	To, Done string
 	// Then answers in place of To.
 	Then    func(w http.ResponseWriter, r *http.Request, v *Visitor, done *Result) error

@@ -30,8 +30,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, before func()) e
 	return nil
 }
 
-// ServeSMTP serves an account that takes mail by SMTP or LMTP at an address, or on a free port of this machine if that is
-// empty, until the simulator is closed.
+// ServeSMTP serves an account that takes mail by SMTP or LMTP at an address, or on a free port of this machine if that
+// is empty, until the simulator is closed.
 func ServeSMTP(ctx context.Context, s *simulator.Simulator, account, address string) (*net.TCPAddr, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(address, "127.0.0.1:0"))
 	if err != nil {

@@ -17,7 +17,8 @@ type value struct {
 	Version  int `json:"-"`
 }
 
-// TestOf: values of a user are created up to a bound, listed, changed and removed, whoever owns the documents.
+// TestOf: values of a user are created up to a bound, listed, changed and removed, in documents of the
+// user and of a common owner.
 func TestOf(t *testing.T) {
 	t.Parallel()
 	full, noRoom, ctx := errors.New("full"), errors.New("no room"), t.Context()

@@ -35,7 +35,8 @@ type OAuth struct {
 	ClientSecret string `koanf:"oauth_client_secret"`
 	// refresh token of the user. Without one, the client gets tokens in its own name
 	RefreshToken string `koanf:"oauth_refresh_token"`
-	// what the tokens are for, with spaces between, like `https://outlook.office365.com/.default`; not with a refresh token
+	// what the tokens are for, with spaces between, like `https://outlook.office365.com/.default`; not with a refresh
+	// token
 	Scope string `koanf:"oauth_scope"`
 }
 

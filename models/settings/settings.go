@@ -44,8 +44,8 @@ type Limits struct {
 	// open HTTP connections of one address; more are closed. Of a client behind a trusted proxy: open requests
 	AddressConnections int `koanf:"address_connections" range:">0" unit:"connections" default:"1024"`
 	// while the disk of `DATA_DIR` has less free space, batches, imports, templates, drafts and endpoints are refused
-	// (503), and all that was accepted goes on. With less than four times as much, the users are refused who have stored
-	// more than is free above the reserve. 0: no reserve
+	// (503), and all that was accepted goes on. With less than four times as much, the users are refused who have
+	// stored more than is free above the reserve. 0: no reserve
 	DiskReserve int64 `koanf:"disk_reserve" range:"0.." unit:"bytes" default:"268435456"`
 }
 

@@ -212,8 +212,8 @@ func TestMessageIDOfSender(t *testing.T) {
 	}
 }
 
-// TestStaleConnection: an idle connection that the server has closed, with 421 or without a word, costs a new one, and no
-// mail.
+// TestStaleConnection: an idle connection that the server has closed, with 421 or without a word, costs a new one, and
+// no mail.
 func TestStaleConnection(t *testing.T) {
 	t.Parallel()
 	for way, caps := range ways {
@@ -230,8 +230,8 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
-// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent, and enhanced codes are not. A quoted local part is quoted once, and
-// no line is too long.
+// TestSecretsAndQuotes: the password is in no text, in clear or as it was sent, and enhanced codes are not. A quoted
+// local part is quoted once, and no line is too long.
 func TestSecretsAndQuotes(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, map[string]string{"AUTH": "502 unknown: AUTH PLAIN AHNob3AAc2VjcmV0LXBhc3N3b3Jk secret-password"}, "AUTH PLAIN")

@@ -12,9 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT, DATA,
-// "." for the end of the content, RSET, AUTH, STARTTLS, and "" for the greeting. "drop" closes the connection instead, "hang" never
-// answers, "after " before a reply drops the connection after it, and "slow " is a reply after 36 s.
+// server speaks SMTP or LMTP as a test says. Replies are found by the command: EHLO, MAIL, "RCPT <address>", RCPT,
+// DATA, "." for the end of the content, RSET, AUTH, STARTTLS, and "" for the greeting. "drop" closes the connection
+// instead, "hang" never answers, "after " before a reply drops the connection after it, and "slow " is a reply after 36
+// s.
 type server struct {
 	address string
 	replies map[string]string

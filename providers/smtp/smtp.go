@@ -24,8 +24,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
-// maxRecipients is how many transactions a call has at most. One takes two round trips, or four without PIPELINING. So a
-// call ends well before its time-out at a server that is far away.
+// maxRecipients is how many transactions a call has at most. One takes two round trips, or four without PIPELINING. So
+// a call ends well before its time-out at a server that is far away.
 const maxRecipients = 50
 
 // An Adapter is one provider of the kind SMTP or LMTP. It implements models.Adapter.

@@ -38,8 +38,8 @@ func Check(s *settings.Settings) (errs []error) {
 	return errs
 }
 
-// New returns the mailbox of settings that Check has accepted. Without a password an IMAP server gets access tokens. A nil
-// roots stands for those of the system.
+// New returns the mailbox of settings that Check has accepted. Without a password an IMAP server gets access tokens. A
+// nil roots stands for those of the system.
 func New(b *common.Bounces, password string, tokens *oauth.Source, roots *x509.CertPool) Mailbox {
 	if b.BounceMaildir != "" {
 		return Maildir(b.BounceMaildir)

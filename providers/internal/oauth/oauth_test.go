@@ -26,7 +26,8 @@ func use(t *testing.T, s *Source, from *oauthtest.Server) (used string, err erro
 	return used, err
 }
 
-// TestGrants: a client gets tokens in its own name, or for a user. A token is kept while it lasts for more than a minute.
+// TestGrants: a client gets tokens in its own name, or for a user. A token is kept while it lasts for more than a
+// minute.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
