@@ -353,6 +353,25 @@ func TestChecks(t *testing.T) {
 			change(s)
 		})
 	}
+	tokens := map[string]struct {
+		change  func(s *settings.Settings)
+		mistake string
+	}{
+		"tokens without a user":     {func(s *settings.Settings) { s.User = "" }, "user"},
+		"tokens and a password":     {func(s *settings.Settings) { s.Password = "p" }, "password"},
+		"tokens without a secret":   {func(s *settings.Settings) { s.RefreshToken = "" }, "oauth_client_secret"},
+		"tokens, readable":          {func(s *settings.Settings) { s.TokenURL = "http://x.test/" }, "oauth_token_url"},
+		"tokens, a password in it":  {func(s *settings.Settings) { s.TokenURL = "https://a:b@x.test/" }, "oauth_token_url"},
+		"tokens with a scope twice": {func(s *settings.Settings) { s.Scope = "mail" }, "oauth_scope"},
+		"tokens, no host":           {func(s *settings.Settings) { s.TokenURL = "x.test/token" }, "oauth_token_url"},
+	}
+	for name, c := range tokens {
+		errs := Check(withTokens(c.change))
+		require.Len(t, errs, 1, name)
+		var m settings.Mistake
+		require.ErrorAs(t, errs[0], &m, name)
+		require.Equal(t, c.mistake, m.Setting, name)
+	}
 	for name, c := range map[string]struct {
 		s    settings.Settings
 		want []string
@@ -377,13 +396,6 @@ func TestChecks(t *testing.T) {
 		"tokens of a client": {withTokens(func(s *settings.Settings) {
 			s.ClientSecret, s.RefreshToken, s.TokenURL = "s", "", "http://127.0.0.1/"
 		}), nil},
-		"tokens for nobody":         {withTokens(func(s *settings.Settings) { s.User = "" }), []string{"user"}},
-		"tokens and a password":     {withTokens(func(s *settings.Settings) { s.Password = "p" }), []string{"password"}},
-		"tokens without a secret":   {withTokens(func(s *settings.Settings) { s.RefreshToken = "" }), []string{"oauth_client_secret"}},
-		"tokens, readable":          {withTokens(func(s *settings.Settings) { s.TokenURL = "http://x.test/" }), []string{"oauth_token_url"}},
-		"tokens, a password in it":  {withTokens(func(s *settings.Settings) { s.TokenURL = "https://a:b@x.test/" }), []string{"oauth_token_url"}},
-		"tokens with a scope twice": {withTokens(func(s *settings.Settings) { s.Scope = "mail" }), []string{"oauth_scope"}},
-		"tokens, no host":           {withTokens(func(s *settings.Settings) { s.TokenURL = "x.test/token" }), []string{"oauth_token_url"}},
 		"half the settings of tokens": {with(func(s *settings.Settings) { s.ClientID = "c" }),
 			[]string{"oauth_token_url", "oauth_client_secret", "password"}},
 	} {
