@@ -44,9 +44,7 @@ func kills() int {
 func TestFaults(t *testing.T) {
 	for _, b := range testkit.Backends() {
 		t.Run(b.Name, func(t *testing.T) {
-			if !testkit.Full() { // the backends share no server
-				t.Parallel()
-			}
+			t.Parallel() // the backends share no server
 			faults(t, b)
 		})
 	}
@@ -92,6 +90,7 @@ func TestFaultsOfKinds(t *testing.T) {
 	for i, first := range kinds {
 		second := kinds[(i+1)%len(kinds)]
 		t.Run(first+"/"+second, func(t *testing.T) {
+			t.Parallel()
 			r := newTestRun(t, testkit.Backends()[0].Env(t))
 			pair, err := simulated.NewPair(first, second)
 			require.NoError(t, err)
