@@ -72,6 +72,50 @@ func TestAcceptedBatchIsNotRead(t *testing.T) {
 	})
 }
 
+// TestAcceptedBatchWaitsForSlot: a batch that this process has just accepted is not read either if its provider has no
+// slot yet, in whose queue it waits then. What is kept of it goes when it is sent.
+func TestAcceptedBatchWaitsForSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		counted, answer := &reads{}, make(chan struct{})
+		p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			<-answer
+			return part(models.Accepted, c)
+		})
+		cfg := fast()
+		cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // only the dispatcher reads
+		r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
+		spec := specOf(p, "sg", time.Minute)
+		spec.Concurrency = 1
+		cfg.Sole = true
+		var err error
+		r.engine, err = New(r.store, r.broker, []provider.Spec{spec}, cfg)
+		require.NoError(t, err)
+		first, second := r.accepted(1), r.accepted(2)
+		counted.n.Store(0)
+		handled := make(chan models.Disposition, 2)
+		message := func(b *models.Batch) models.Message {
+			return models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
+		}
+		go func() { handled <- r.engine.dispatch.HandleBatch(t.Context(), message(first)) }()
+		synctest.Wait()
+		require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), message(second)), "it joins the queue")
+		queued := message(second)
+		queued.Kind, queued.Provider = models.ProviderMessage, "sg"
+		go func() { handled <- r.engine.dispatch.HandleProvider(t.Context(), queued) }()
+		synctest.Wait()
+		close(answer)
+		for range 2 {
+			require.Equal(t, models.Done(), <-handled)
+		}
+		require.Zero(t, counted.n.Load())
+		require.Equal(t, 1, p.copiesOf(second.ID.Log(2)))
+		require.Equal(t, models.Done(), r.engine.dispatch.HandleProvider(t.Context(), queued))
+		require.NotZero(t, counted.n.Load(), "its ledger is not empty any more")
+		require.Equal(t, 1, p.copiesOf(second.ID.Log(2)))
+	})
+}
+
 // conflicts is a store that counts the appends that conflict.
 type conflicts struct {
 	models.Store

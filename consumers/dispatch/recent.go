@@ -11,7 +11,7 @@ import (
 )
 
 // recentlyAccepted holds the recipients of small batches that this process has just
-// accepted, until the first message about them arrives. Such a batch need not be read,
+// accepted, until it appends to their ledgers. Such a batch need not be read,
 // and its ledger is empty. If another worker was quicker, the first append conflicts.
 type recentlyAccepted = lru.Cache[models.ID, acceptedChunk]
 
@@ -41,13 +41,9 @@ func (cs *Chunks) Accepted(b *models.Batch, first models.Chunk) {
 
 // start returns the chunk that a message is about.
 func (cs *Chunks) start(ctx context.Context, m models.Message) (*Chunk, error) {
-	if m.Kind != models.BatchMessage { // not the first message about it
-		return cs.Load(ctx, m.ID)
-	}
 	accepted, recent := cs.recent.Get(m.ID)
-	cs.recent.Remove(m.ID)
 	b, kept := cs.batches.get(m.ID)
-	if !recent || !kept {
+	if !recent || !kept || time.Since(m.ID.Time()) > cs.cfg.Recheck { // by then the agenda looks at it, too
 		return cs.Load(ctx, m.ID)
 	}
 	if err := cs.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
