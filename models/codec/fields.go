@@ -31,11 +31,31 @@ type fields struct {
 	s string // what is read; texts share its memory
 	n int    // bytes of s that were read
 
-	few   [12]string // the first words
-	words int
-	index map[string]int // of the other words, while writing
-	more  []string       // the other words, while reading
-	sec   int64          // seconds of the last time
+	words *words // nil: none yet
+	sec   int64  // seconds of the last time
+}
+
+// words are the words of a value, in the order in which they came.
+type words struct {
+	n     int
+	few   [12]string     // the first ones
+	index map[string]int // of the others, while writing
+	more  []string       // the others, while reading
+}
+
+// add adds a word. Only a writer needs its index.
+func (w *words) add(s string, reads bool) {
+	switch {
+	case w.n < len(w.few):
+		w.few[w.n] = s
+	case reads:
+		w.more = append(w.more, s)
+	case w.index == nil:
+		w.index = map[string]int{s: w.n + 1}
+	default:
+		w.index[s] = w.n + 1
+	}
+	w.n++
 }
 
 // uint is a number of any size. Its caller keeps it if it reads.
@@ -112,48 +132,39 @@ func text[T ~string | ~[]byte](f *fields, v *T) {
 
 // word is a text that is likely to be repeated: its number, or 0 and the text.
 func word[T ~string](f *fields, v *T) {
+	if f.words == nil {
+		f.words = &words{}
+	}
+	w := f.words
 	if f.reads {
-		*v = T(f.readWord())
+		*v = T(f.readWord(w))
 		return
 	}
 	s := string(*v)
-	n := 1 + slices.Index(f.few[:min(f.words, len(f.few))], s)
+	n := 1 + slices.Index(w.few[:min(w.n, len(w.few))], s)
 	if n == 0 {
-		n = f.index[s]
+		n = w.index[s]
 	}
 	if f.uint(uint64(n)); n > 0 { //nolint:gosec // it is not negative
 		return
 	}
-	if f.words < len(f.few) {
-		f.few[f.words] = s
-	} else {
-		if f.index == nil {
-			f.index = map[string]int{}
-		}
-		f.index[s] = f.words + 1
-	}
-	f.words++
+	w.add(s, false)
 	text(f, &s)
 }
 
-func (f *fields) readWord() (s string) {
+func (f *fields) readWord(w *words) (s string) {
 	k := f.uint(0)
-	switch few := uint64(len(f.few)); {
-	case k > uint64(f.words): //nolint:gosec // it is not negative
+	switch few := uint64(len(w.few)); {
+	case k > uint64(w.n): //nolint:gosec // it is not negative
 		f.bad = true
 		return ""
 	case k > few:
-		return f.more[k-1-few]
+		return w.more[k-1-few]
 	case k > 0:
-		return f.few[k-1]
+		return w.few[k-1]
 	}
 	text(f, &s)
-	if f.words < len(f.few) {
-		f.few[f.words] = s
-	} else {
-		f.more = append(f.more, s)
-	}
-	f.words++
+	w.add(s, true)
 	return s
 }
 
@@ -242,7 +253,10 @@ func list[T any](f *fields, v *[]T, each func(*fields, *T)) {
 func (f *fields) texts(v *map[string]string) {
 	n := f.count(len(*v))
 	if !f.reads {
-		for _, k := range slices.Sorted(maps.Keys(*v)) {
+		var few [8]string // most have no more
+		names := slices.AppendSeq(few[:0], maps.Keys(*v))
+		slices.Sort(names)
+		for _, k := range names {
 			value := (*v)[k]
 			text(f, &k)
 			text(f, &value)
