@@ -97,7 +97,7 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 
 // play runs the scenario and counts what came of it.
 func (d *drill) play(ctx context.Context) Result {
-	ctx, cancel := context.WithTimeout(ctx, d.mail.bound(scenarioLimit)+d.longer)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go d.incident.heldUp.note(ctx)
 	if err := d.run(ctx); err != nil {
@@ -137,6 +137,8 @@ func (d *drill) run(ctx context.Context) error {
 
 // count compares all that is stored and published with what was posted and sent.
 func (d *drill) count(ctx context.Context) error {
+	ctx, cancel := d.limited(ctx)
+	defer cancel()
 	defer d.schedule.measure()
 	err := inTurn(ctx, d.verdict.count, d.messages.count, d.verdict.compareDays, d.feeds.count, d.notices.count)
 	if err != nil {
@@ -146,6 +148,11 @@ func (d *drill) count(ctx context.Context) error {
 		d.res.wrong("safedelivr check: %v: %s", err, out)
 	}
 	return nil
+}
+
+// limited returns a context for a part of the scenario. The more mail was posted, the longer it may take.
+func (d *drill) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d.mail.bound(scenarioLimit)+d.longer)
 }
 
 // inTurn takes steps until one returns an error.
@@ -160,6 +167,8 @@ func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
 func (d *drill) rehearse(ctx context.Context) error {
+	ctx, cancel := d.limited(ctx)
+	defer cancel()
 	enough := make(chan struct{})
 	var meanwhile errgroup.Group
 	meanwhile.Go(func() error { return d.suppressions.meanwhile(ctx, enough, d.say) })
