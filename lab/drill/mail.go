@@ -38,14 +38,14 @@ type traffic struct {
 	senders     senders  // applications that use other ways in
 	unanswered  unanswered
 
-	mu        sync.Mutex
-	batches   []posted
-	envelopes map[models.ID]bool // whether a batch is one mail to several addresses
+	mu      sync.Mutex
+	batches []posted
+	known   map[models.ID]posted // the same by their IDs
 }
 
 func newTraffic(user, other *account, s *scenario, pair simulated.Pair, recipients int) *traffic {
 	t := &traffic{
-		user: user, other: other, recipients: recipients, withLink: !pair.Plain(), envelopes: map[models.ID]bool{},
+		user: user, other: other, recipients: recipients, withLink: !pair.Plain(), known: map[models.ID]posted{},
 	}
 	if s.ordered {
 		t.order = pair.Names()
@@ -141,10 +141,15 @@ func (t *traffic) accepted(b posted, a *client.Accepted) (posted, error) {
 	if b.id, err = models.ParseBatchID(a.ID); err != nil {
 		return b, err
 	}
+	t.keep(b)
+	return b, nil
+}
+
+// keep keeps a batch for the count.
+func (t *traffic) keep(b posted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.batches, t.envelopes[b.id] = append(t.batches, b), b.envelope
-	return b, nil
+	t.batches, t.known[b.id] = append(t.batches, b), b
 }
 
 // bound scales a time limit for few recipients to the recipients of the drill: new mail and its events wait behind
@@ -161,12 +166,15 @@ func (t *traffic) posted() (n int) {
 	return n
 }
 
-// isEnvelope reports whether a batch is one mail to several addresses.
-func (t *traffic) isEnvelope(batch models.ID) bool {
+// batch returns a batch that was accepted.
+func (t *traffic) batch(id models.ID) posted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.envelopes[batch]
+	return t.known[id]
 }
+
+// isEnvelope reports whether a batch is one mail to several addresses.
+func (t *traffic) isEnvelope(batch models.ID) bool { return t.batch(batch).envelope }
 
 // add adds the batches of a user whose subjects begin with a text to those that are counted.
 func (t *traffic) add(ctx context.Context, of *account, subject string) error {
@@ -181,9 +189,7 @@ func (t *traffic) add(ctx context.Context, of *account, subject string) error {
 		if err != nil {
 			return err
 		}
-		t.mu.Lock()
-		t.batches = append(t.batches, posted{id: id, n: int(b.Counts.Accepted), of: of, at: b.Created})
-		t.mu.Unlock()
+		t.keep(posted{id: id, n: int(b.Counts.Accepted), of: of, at: b.Created})
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // The names of recipients who get no mail, or no more.
@@ -203,13 +204,17 @@ func (s *suppressions) linkOf(i int) string {
 }
 
 // wrongly says why a log may not have ended as suppressed; "" if it may: the drill suppressed the address,
-// or a provider reported of other mail that it is bad or does not want mail.
+// or a provider reported of other mail of the same user that it is bad or does not want mail.
 func (s *suppressions) wrongly(ctx context.Context, l *client.Log) (string, error) {
 	if !s.since(l.Email).IsZero() {
 		return "", nil
 	}
 	reported := func(x client.Suppression) bool { return x.Origin == "event" && x.LogID != "" && x.LogID != l.ID }
-	list, err := s.user.client.GetSuppressions(ctx, l.Email)
+	id, err := models.ParseLogID(l.ID)
+	if err != nil {
+		return "", err
+	}
+	list, err := s.mail.batch(id.Batch()).of.client.GetSuppressions(ctx, l.Email)
 	var e *client.Error
 	switch {
 	case errors.As(err, &e) && e.Code == "not_found":
