@@ -23,11 +23,10 @@ import (
 
 // setup is what a run uses: the broker and the store of the configuration, and a program.
 type setup struct {
-	cfg       config.Config
-	program   string
-	log       *slog.Logger
-	addresses *addresses // of all its drills
-	pair      simulated.Pair
+	cfg     config.Config
+	program string
+	log     *slog.Logger
+	pair    simulated.Pair
 }
 
 func newSetup(o Options) setup {
@@ -38,11 +37,10 @@ func newSetup(o Options) setup {
 		o.Program, _ = os.Executable() // a start fails without it
 	}
 	return setup{
-		cfg:       o.Config,
-		program:   o.Program,
-		log:       o.Log,
-		addresses: &addresses{given: map[string]bool{}},
-		pair:      o.Providers,
+		cfg:     o.Config,
+		program: o.Program,
+		log:     o.Log,
+		pair:    o.Providers,
 	}
 }
 

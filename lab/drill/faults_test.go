@@ -365,7 +365,7 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	closed, err := d.environment.addresses.next(ctx)
+	closed, err := ownAddresses.next(ctx)
 	if err != nil {
 		return err
 	}

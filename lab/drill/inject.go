@@ -23,6 +23,7 @@ const faultMet = 3
 // operators get a notice.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
+		f := f // other runs have other providers
 		f.Account = d.sim.pair[0].Name
 		id := d.sim.Inject(f)
 		d.broken()

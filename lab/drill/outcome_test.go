@@ -17,7 +17,7 @@ import (
 
 // TestAddressesAreGivenOnce requires that no two drills get the same address, even if nothing listens there.
 func TestAddressesAreGivenOnce(t *testing.T) {
-	a := &addresses{given: map[string]bool{}}
+	var a addresses
 	for range 300 {
 		addr, err := a.next(t.Context())
 		require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestAddressesAreGivenOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 	}
-	require.Len(t, a.given, 300)
+	require.Len(t, a.all, 300)
 }
 
 // copiesOf reads copies in the order of a text, each as outcome@provider, with ! if it was swallowed and ? if its

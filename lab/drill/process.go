@@ -179,9 +179,12 @@ func poll(ctx context.Context, limit time.Duration, what string, f func() (bool,
 // addresses gives out each address once: its server may not have begun yet or may just have been killed, and no other
 // drill may listen there meanwhile.
 type addresses struct {
-	mu    sync.Mutex
-	given map[string]bool
+	mu  sync.Mutex
+	all map[string]bool
 }
+
+// ownAddresses are those of all drills of this process. Several runs may run at a time.
+var ownAddresses addresses
 
 func (a *addresses) next(ctx context.Context) (string, error) {
 	a.mu.Lock()
@@ -191,8 +194,11 @@ func (a *addresses) next(ctx context.Context) (string, error) {
 		if err != nil || ctx.Err() != nil {
 			return "", cmp.Or(err, ctx.Err())
 		}
-		if !a.given[addr] {
-			a.given[addr] = true
+		if a.all == nil {
+			a.all = map[string]bool{}
+		}
+		if !a.all[addr] {
+			a.all[addr] = true
 			return addr, nil
 		}
 	}

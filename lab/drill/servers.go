@@ -31,8 +31,8 @@ type servers struct {
 
 // choose chooses the addresses.
 func (s *servers) choose(ctx context.Context) (err error) {
-	if s.addr, err = s.environment.addresses.next(ctx); err == nil {
-		s.smtpAddr, err = s.environment.addresses.next(ctx)
+	if s.addr, err = ownAddresses.next(ctx); err == nil {
+		s.smtpAddr, err = ownAddresses.next(ctx)
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (s *servers) victimEnv() []string {
 }
 
 func (s *servers) startWorker(ctx context.Context, env []string) (*process, error) {
-	addr, err := s.environment.addresses.next(ctx)
+	addr, err := ownAddresses.next(ctx)
 	if err != nil {
 		return nil, err
 	}
