@@ -1,8 +1,11 @@
 package app
 
 import (
+	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +52,19 @@ func within(limit int64, file string) int64 {
 	return min(limit, container/10*9)
 }
 
+// While little of the heap is live, it may grow by as much until the next collection; by half of it if much is. So
+// collections are rare when they bring little, and a large batch takes less memory.
+const (
+	littleLive = 20 << 20
+	muchLive   = 40 << 20
+)
+
+// growth returns by how many percent of what is live the heap may grow, in steps of ten.
+func growth(live uint64) int {
+	over := min(max(live, littleLive), muchLive) - littleLive
+	return 100 - 10*int(5*over/(muchLive-littleLive))
+}
+
 // A process is under pressure while clients ask for more than they may, and for pressureTime after that. The heap may
 // then grow by pressedPercent of what is live, and not by as much as is live.
 const (
@@ -57,7 +73,7 @@ const (
 	pressedPercent   = 25
 )
 
-// pressure keeps the memory of a process small while clients ask for more than they may.
+// pressure keeps the memory of a process small, above all while clients ask for more than they may.
 type pressure struct {
 	set   func(percent int) (before int) // debug.SetGCPercent
 	usual *rate.Limiter                  // of requests that do not count
@@ -65,6 +81,7 @@ type pressure struct {
 	mu     sync.Mutex
 	until  time.Time // zero: there is no pressure
 	before int       // percent without pressure
+	last   int       // percent that follows from what was live; 0: not known
 }
 
 func newPressure() *pressure {
@@ -97,4 +114,38 @@ func (p *pressure) end() {
 	}
 	p.until = time.Time{}
 	p.set(p.before)
+}
+
+// collection is an object that nothing needs. That it is gone says that the heap was collected.
+type collection struct{ of *pressure }
+
+// follow lets the heap grow by what is live after each collection, until ctx ends. GOGC takes precedence.
+func (p *pressure) follow(ctx context.Context) {
+	if os.Getenv("GOGC") == "" {
+		runtime.AddCleanup(&collection{p}, p.collected, ctx)
+	}
+}
+
+// collected is called after a collection.
+func (p *pressure) collected(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	defer p.follow(ctx)
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	p.allow(growth(live[0].Value.Uint64()))
+}
+
+// allow lets the heap grow by so many percent of what is live, as soon as there is no pressure.
+func (p *pressure) allow(percent int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.until.IsZero():
+		p.before = percent
+	case percent != p.last:
+		p.set(percent)
+	}
+	p.last = percent
 }

@@ -25,6 +25,7 @@ func (a *App) Serve(ctx context.Context) error {
 	a.mailbox.serve(failed)
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
+	a.pressure.follow(work)
 	var running sync.WaitGroup
 	running.Go(func() { a.runEngine(work, failed) })
 	running.Go(func() { a.sweep(work) })
