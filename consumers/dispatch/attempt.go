@@ -142,9 +142,7 @@ func (w *caller) acquire(ctx context.Context, c *Chunk, j *job) (time.Duration, 
 	release, ok := j.Provider.Slots.Try(c.Lane)
 	var err error
 	if !ok {
-		if c.Size > recentRecipients {
-			c.Recipients = nil // many chunks may wait here
-		}
+		c.Recipients = nil // many chunks may wait here
 		release, err = j.Provider.Slots.Acquire(patience, c.Lane)
 	}
 	switch {
@@ -213,7 +211,6 @@ func (w *caller) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.En
 	if !c.wasCalled() {
 		defer w.indexAddresses(c)() // before the first mail leaves
 	}
-	w.Chunks.recent.Remove(c.ID)
 	err := w.Store.Append(within, c.ID, entry)
 	switch {
 	case err == nil:

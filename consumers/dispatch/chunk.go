@@ -22,6 +22,7 @@ type Chunk struct {
 	facts         []models.Fact
 	read          time.Time // just before entries and facts were read
 	fresh         bool      // entries and facts were never read: this process has just accepted the batch
+	erasures      int       // of a fresh chunk: see acceptedChunk
 	saved         int       // how many of facts are stored
 	View          *models.View
 }

@@ -85,7 +85,6 @@ func (cs *Chunks) appendEntry(ctx context.Context, c *Chunk, entry models.Entry)
 	defer cancel()
 	entry.Number = c.View.NextNumber()
 	entry.Token = models.NewToken()
-	cs.recent.Remove(c.ID)
 	switch err := cs.store.Append(within, c.ID, entry); {
 	case conflict(err):
 		return false, cs.Reload(ctx, c)

@@ -304,6 +304,7 @@ func (r *router) requeue(c *Chunk, st *policy.Step, now time.Time, busy string, 
 		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
 	default:
 		m.Kind = models.ProviderMessage
+		r.chunks.queued(c)
 		m.Provider = r.preferred(c, st, now, busy, m.Provider)
 	}
 	if st.FromEvent && m.Kind == models.ProviderMessage {
