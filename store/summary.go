@@ -123,7 +123,7 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 		if !again {
 			one, err = decodeSum(&rows[i])
 		}
-		if sum.Add(&one); len(known) < maxKnown {
+		if sum.Add(&one); !again && len(known) < maxKnown {
 			known[string(rows[i].Value)] = one
 		}
 	}
