@@ -66,7 +66,7 @@ func growth(live uint64) int {
 }
 
 // A process is under pressure while clients ask for more than they may, and for pressureTime after that. The heap may
-// then grow by pressedPercent of what is live, and not by as much as is live.
+// then grow by pressedPercent of what is live.
 const (
 	pressingRequests = 5 // in a second; well-behaved clients make a few
 	pressureTime     = 30 * time.Second
@@ -119,7 +119,7 @@ func (p *pressure) end() {
 // collection is an object that nothing needs. That it is gone says that the heap was collected.
 type collection struct{ of *pressure }
 
-// follow lets the heap grow by what is live after each collection, until ctx ends. GOGC takes precedence.
+// follow decides anew by how much the heap may grow after each collection, until ctx ends. GOGC takes precedence.
 func (p *pressure) follow(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
 		runtime.AddCleanup(&collection{p}, p.collected, ctx)
