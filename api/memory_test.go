@@ -52,8 +52,8 @@ func newHeapPeak() *heapPeak {
 	return h
 }
 
-// look measures the heap. It counts what the collection found alive: what other goroutines allocate until it has ended
-// depends on how long it takes.
+// look measures the heap. It counts what the collection marked: what other goroutines allocate afterwards, until the
+// heap is swept, depends on the machine.
 func (h *heapPeak) look() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -150,7 +150,7 @@ func (d *drill) count(ctx context.Context) error {
 	return nil
 }
 
-// limited returns a context for a part of the scenario. The more mail was posted, the longer it may take.
+// limited returns a context for a part of the scenario. The more mail there is when it begins, the longer it may take.
 func (d *drill) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.mail.bound(scenarioLimit)+d.longer)
 }
