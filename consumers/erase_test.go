@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -94,5 +95,45 @@ func TestErasedWhileInMemory(t *testing.T) {
 		require.Equal(t, models.Erased, v.Status(1).Reason)
 		require.Equal(t, models.Success, v.Status(2).State)
 		require.Zero(t, p.copiesOf(b.ID.Log(1)))
+	})
+}
+
+// TestErasedWhileWaiting: a worker does not send to an address that was erased while its mail waited for a slot.
+func TestErasedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			<-answer
+			return part(models.Accepted, c)
+		})
+		r := emptyRig(t, nil, "sg")
+		cfg, spec := fast(), specOf(p, "sg", time.Minute)
+		cfg.Sole, spec.Concurrency = true, 1
+		var err error
+		r.engine, err = New(r.store, r.broker, []provider.Spec{spec}, cfg)
+		require.NoError(t, err)
+		calling, waiting := r.accepted(1), r.accepted(2)
+		handled := make(chan models.Disposition, 2)
+		handle := func(b *models.Batch, kind models.MessageKind) models.Disposition {
+			m := models.Message{Kind: kind, ID: b.ID, Lane: b.Lane}
+			if kind == models.BatchMessage {
+				return r.engine.dispatch.HandleBatch(t.Context(), m)
+			}
+			m.Provider = "sg"
+			return r.engine.dispatch.HandleProvider(t.Context(), m)
+		}
+		go func() { handled <- handle(calling, models.BatchMessage) }()
+		synctest.Wait()
+		require.Equal(t, models.Done(), handle(waiting, models.BatchMessage), "it joins the queue")
+		go func() { handled <- handle(waiting, models.ProviderMessage) }()
+		synctest.Wait()
+		r.erase(waiting, "u1@x.test")
+		close(answer)
+		for range 2 {
+			require.Equal(t, models.Done(), <-handled)
+		}
+		require.Equal(t, models.Erased, r.view(waiting).Status(1).Reason)
+		require.Equal(t, []int{0, 1}, []int{p.copiesOf(waiting.ID.Log(1)), p.copiesOf(waiting.ID.Log(2))})
 	})
 }
