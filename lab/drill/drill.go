@@ -97,11 +97,12 @@ func newDrill(env *environment, s *scenario, o Options, say say) *drill {
 
 // play runs the scenario and counts what came of it.
 func (d *drill) play(ctx context.Context) Result {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go d.limit(ctx, end)
 	go d.incident.heldUp.note(ctx)
 	if err := d.run(ctx); err != nil {
-		d.res.wrong("%v", err)
+		d.res.wrong("%v", errors.Join(context.Cause(ctx), err))
 		for _, p := range d.servers.all() {
 			d.res.wrong("the server printed: %s", p.out)
 		}
@@ -137,8 +138,6 @@ func (d *drill) run(ctx context.Context) error {
 
 // count compares all that is stored and published with what was posted and sent.
 func (d *drill) count(ctx context.Context) error {
-	ctx, cancel := d.limited(ctx)
-	defer cancel()
 	defer d.schedule.measure()
 	err := inTurn(ctx, d.verdict.count, d.messages.count, d.verdict.compareDays, d.feeds.count, d.notices.count)
 	if err != nil {
@@ -150,9 +149,19 @@ func (d *drill) count(ctx context.Context) error {
 	return nil
 }
 
-// limited returns a context for a part of the scenario. The more mail there is when it begins, the longer it may take.
-func (d *drill) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, d.mail.bound(scenarioLimit)+d.longer)
+// limit ends a scenario that takes too long. The more mail it posts, the longer it may take.
+func (d *drill) limit(ctx context.Context, end context.CancelCauseFunc) {
+	for {
+		limit := d.mail.bound(scenarioLimit) + d.longer
+		left := limit - time.Since(d.incident.began)
+		if left <= 0 {
+			end(fmt.Errorf("the scenario took longer than %s", limit))
+			return
+		}
+		if pause(ctx, left) != nil {
+			return
+		}
+	}
 }
 
 // inTurn takes steps until one returns an error.
@@ -167,8 +176,6 @@ func inTurn(ctx context.Context, steps ...func(context.Context) error) error {
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
 func (d *drill) rehearse(ctx context.Context) error {
-	ctx, cancel := d.limited(ctx)
-	defer cancel()
 	enough := make(chan struct{})
 	var meanwhile errgroup.Group
 	meanwhile.Go(func() error { return d.suppressions.meanwhile(ctx, enough, d.say) })
