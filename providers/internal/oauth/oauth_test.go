@@ -26,6 +26,16 @@ func use(t *testing.T, s *Source, from *oauthtest.Server) (used string, err erro
 	return used, err
 }
 
+// used returns a source with a token that was used once, and the server that it is from.
+func used(t *testing.T) (*Source, *oauthtest.Server) {
+	t.Helper()
+	from := oauthtest.New(t, "")
+	s := New(&from.OAuth)
+	_, err := use(t, s, from)
+	require.NoError(t, err)
+	return s, from
+}
+
 // TestGrants: a client gets tokens in its own name, or for a user. A token is kept while it lasts for more than a
 // minute.
 func TestGrants(t *testing.T) {
@@ -79,14 +89,11 @@ func TestAtOnce(t *testing.T) {
 // TestRefusedByServer: a token that was kept and is refused is replaced at once. A new one that is refused is not.
 func TestRefusedByServer(t *testing.T) {
 	t.Parallel()
-	from := oauthtest.New(t, "")
-	s := New(&from.OAuth)
-	_, err := use(t, s, from)
-	require.NoError(t, err)
+	s, from := used(t)
 	from.Revoke()
-	used, err := use(t, s, from)
+	second, err := use(t, s, from)
 	require.NoError(t, err)
-	require.Equal(t, "t0ken-3", used)
+	require.Equal(t, "t0ken-3", second)
 
 	logins, no := 0, errors.New("535")
 	require.ErrorIs(t, s.Use(t.Context(), func(string) (bool, error) { logins++; return true, no }), no)
@@ -103,10 +110,7 @@ func TestRefusedByServer(t *testing.T) {
 // TestRefusedAtOnce: if all tokens are refused, each of many logins at the same time tries two at most.
 func TestRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	from := oauthtest.New(t, "")
-	s := New(&from.OAuth)
-	_, err := use(t, s, from)
-	require.NoError(t, err)
+	s, _ := used(t)
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
